@@ -30,7 +30,7 @@ esac
 service=$root/control/service
 # what --system puts, but for the libraries' folder
 files=(usr/bin/orion-run usr/bin/orion-ptxas usr/bin/oriond usr/bin/orion-controller usr/bin/orion-agent
-    usr/bin/orion-check usr/bin/orion-smi usr/bin/orionctl usr/bin/orion-shm
+    usr/bin/orion-check usr/bin/orion-smi usr/bin/orionctl usr/bin/orion-shm usr/bin/orion-top
     etc/orion/server.conf etc/logrotate.d/orion
     usr/lib/systemd/system/oriond.service usr/lib/systemd/system/orion-controller.service
     usr/lib/systemd/system/orion-agent.service)
@@ -104,7 +104,7 @@ if [ "$mode" = portable ]; then
     libraries=("$built"/lib{cuda,cupti,nvidia_ml}.so)
     "$root/dataplane/conformance/glibc-version.sh" 2.17 "$built"/orion-{run,ptxas} "${libraries[@]}"
 else
-    [ "$mode" = folder ] || users+=(-p orion-controller -p orion-agent -p orion-check -p orion-ctl)
+    [ "$mode" = folder ] || users+=(-p orion-controller -p orion-agent -p orion-check -p orion-ctl -p orion-top)
     (cd "$root" && cargo build --release --quiet "${users[@]}" -p oriond)
 fi
 
@@ -128,8 +128,8 @@ for program in orion-run oriond; do "$folder/bin/$program" --write-pages "$folde
 
 if [ "$mode" = system ] || [ "$mode" = deb ]; then
     put 755 "$built/orion-controller" bin/orion-controller
-    for tool in orion-agent orion-check orion-smi orionctl orion-shm; do put 755 "$built/$tool" "bin/$tool"; done
-    for program in orion-{controller,agent,check,smi,shm} orionctl; do
+    for tool in orion-{agent,check,smi,shm,top} orionctl; do put 755 "$built/$tool" "bin/$tool"; done
+    for program in orion-{controller,agent,check,smi,shm,top} orionctl; do
         "$folder/bin/$program" --write-pages "$folder"
     done
     install -d "${DESTDIR:-}"/{usr/lib/systemd/system,etc/logrotate.d,etc/orion}

@@ -18,6 +18,10 @@ pub struct Cli {
     /// The socket that oriond was given by --pool
     #[arg(long, value_name = "PATH")]
     pub pool: PathBuf,
+    /// The socket at which oriond tells of its sessions, for orion-top through the controller [default: beside --pool,
+    /// oriond.stats.sock or the same name with .stats.sock for .sock]
+    #[arg(long, value_name = "PATH")]
+    pub stats: Option<PathBuf>,
     /// Where programs reach the oriond: tcp:HOST:PORT, or unix:PATH if all of them run on this machine
     #[arg(long, value_name = "ADDRESS")]
     pub address: String,

@@ -1,5 +1,6 @@
 //! The controller, over gRPC.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -99,9 +100,14 @@ impl Controller {
         live: &[LeaseId],
         ended: &[LeaseId],
         used: &[Used],
+        mut reports: HashMap<String, String>,
     ) -> Result<Vec<LeaseId>, Failure> {
         let names = |ids: &[LeaseId]| ids.iter().map(LeaseId::to_string).collect();
-        let usage = |used: &Used| Usage { allocation: used.lease.to_string(), vgpu_bytes: used.vgpu_bytes.clone() };
+        let usage = |used: &Used| {
+            let allocation = used.lease.to_string();
+            let report = reports.remove(&allocation).unwrap_or_default();
+            Usage { allocation, vgpu_bytes: used.vgpu_bytes.clone(), report }
+        };
         let (live, ended, used) = (names(live), names(ended), used.iter().map(usage).collect());
         let request = self.with_key(HeartbeatRequest { node: node.to_owned(), live, ended, used });
         let mut client = self.client()?;

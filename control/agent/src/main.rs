@@ -6,6 +6,7 @@ mod config;
 mod controller;
 mod oriond;
 mod report;
+mod stats;
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -19,6 +20,7 @@ use crate::cli::Cli;
 use crate::controller::{Controller, Failure};
 use crate::oriond::{Oriond, State};
 use crate::report::Report;
+use crate::stats::Stats;
 
 /// How long oriond may let an answer wait for something to tell: what the controller ends is ended as late as that.
 const LOOK: Duration = Duration::from_millis(500);
@@ -59,7 +61,7 @@ fn run(cli: Cli) -> Result<(), String> {
             Ok((server, oriond)) => {
                 told.again();
                 report.has(&server);
-                serve(&mut controller, oriond, &report);
+                serve(&mut controller, oriond, &report, Stats::new(&cli));
                 report.has_nothing();
                 warn!("oriond is gone; the controller is told that the node has no GPU until it comes again");
             }
@@ -74,8 +76,8 @@ fn run(cli: Cli) -> Result<(), String> {
 }
 
 /// As long as this oriond is there.
-fn serve(controller: &mut Controller, mut oriond: Oriond, report: &Report) {
-    let mut beat = Beat::default();
+fn serve(controller: &mut Controller, mut oriond: Oriond, report: &Report, stats: Stats) {
+    let mut beat = Beat { stats: Some(stats), ..Beat::default() };
     let mut told = Told::default();
     loop {
         match step(controller, &mut oriond, report, &mut beat) {
@@ -105,6 +107,8 @@ struct Beat {
     over: Vec<LeaseId>,
     /// What the controller has been told that vGPUs use.
     used: Vec<Used>,
+    /// Where oriond says what sessions do.
+    stats: Option<Stats>,
 }
 
 enum Trouble {
@@ -126,7 +130,10 @@ fn step(controller: &mut Controller, oriond: &mut Oriond, report: &Report, beat:
     if version == beat.heard && used == beat.used && beat.at.is_some_and(|at| at.elapsed() < HEARTBEAT) {
         return Ok(());
     }
-    match controller.heartbeat(report.node(), &live, &ended, &used) {
+    // Nobody is there to look at sessions of which there are none.
+    let stats = beat.stats.as_mut().filter(|_| !live.is_empty());
+    let reports = stats.map(|stats| stats.reports(report.node())).unwrap_or_default();
+    match controller.heartbeat(report.node(), &live, &ended, &used, reports) {
         Ok(over) => {
             over.iter()
                 .filter(|id| live.contains(id))

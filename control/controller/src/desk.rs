@@ -34,6 +34,8 @@ pub struct Desk {
     pub told_time: BTreeSet<String>,
     /// Bytes that vGPUs use, as their nodes say. Not stored: it is said again soon.
     pub used: HashMap<AllocationId, Vec<u64>>,
+    /// What their sessions do, in the words of their nodes. Not stored either.
+    pub reports: HashMap<AllocationId, String>,
     waiters: HashMap<AllocationId, (Ask, oneshot::Sender<Waited>)>,
     /// Why nothing can be stored, since the last time that something was to be.
     pub trouble: Option<String>,
@@ -93,6 +95,14 @@ impl Desk {
         self.used.retain(|id, _| pool.allocation(*id).is_some());
         let is_there = |id| pool.allocation(id).is_some_and(|a| a.places.iter().any(|place| place.node == node));
         self.used.extend(used.into_iter().filter(|(id, _)| is_there(*id)));
+    }
+
+    /// Likewise, of sessions.
+    pub fn hear_reports(&mut self, node: &str, reports: Vec<(AllocationId, String)>) {
+        let pool = &self.pool;
+        self.reports.retain(|id, _| pool.allocation(*id).is_some());
+        let is_there = |id| pool.allocation(id).is_some_and(|a| a.places.iter().any(|place| place.node == node));
+        self.reports.extend(reports.into_iter().filter(|(id, text)| is_there(*id) && !text.is_empty()));
     }
 
     /// Whoever waits and has gone is in nobody's way any more.
@@ -319,8 +329,16 @@ impl Serving {
             Ok((Campaign::Leads, master)) => {
                 let pool = Pool::new(self.settings.clone());
                 let (told_time, waiters) = (BTreeSet::new(), HashMap::new());
-                self.desk =
-                    Some(Desk { pool, now: 0, master, told_time, used: HashMap::new(), waiters, trouble: None });
+                self.desk = Some(Desk {
+                    pool,
+                    now: 0,
+                    master,
+                    told_time,
+                    used: HashMap::new(),
+                    reports: HashMap::new(),
+                    waiters,
+                    trouble: None,
+                });
                 return self.read();
             }
             Ok((Campaign::Another(leader), _)) => Refusal::Follows(leader),

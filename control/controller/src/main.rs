@@ -5,6 +5,7 @@ mod desk;
 mod key;
 mod leases;
 mod service;
+mod sessions;
 mod store;
 mod web;
 

@@ -17,6 +17,7 @@ use crate::leases;
 
 /// Of one request, so that a mistake does not fill the memory.
 const NAMES_MAX: usize = 4096;
+const REPORT_BYTES_MAX: usize = 64 << 10;
 /// How soon an agent registers with a controller that has begun to lead.
 const REGISTERS_WITHIN: Duration = Duration::from_secs(4);
 /// Longer than anybody waits; a client that wants to, asks again.
@@ -197,6 +198,15 @@ fn usage(all: Vec<pb::Usage>) -> Result<Vec<(AllocationId, Vec<u64>)>, Status> {
     all.into_iter().map(|used| Ok((id(&used.allocation)?, used.vgpu_bytes))).collect()
 }
 
+/// What sessions do, as it was said: who shows it reads it.
+fn reports(all: &[pb::Usage]) -> Result<Vec<(AllocationId, String)>, Status> {
+    if let Some(used) = all.iter().find(|used| used.report.len() > REPORT_BYTES_MAX) {
+        let (id, bytes) = (&used.allocation, used.report.len());
+        return Err(Status::invalid_argument(format!("the report of {id} has {bytes} bytes, over {REPORT_BYTES_MAX}")));
+    }
+    all.iter().take(NAMES_MAX).map(|used| Ok((id(&used.allocation)?, used.report.clone()))).collect()
+}
+
 /// A number that nobody guesses.
 fn fresh_id() -> Result<AllocationId, Status> {
     let mut bytes = [0u8; 16];
@@ -282,6 +292,12 @@ fn hidden(mut a: pb::Allocation) -> pb::Allocation {
     a
 }
 
+/// As [`hidden`], of a report.
+fn without_name(report: &str, id: AllocationId) -> String {
+    let name = id.to_string();
+    report.replace(&name, &name[..8])
+}
+
 #[tonic::async_trait]
 impl pb::pool_server::Pool for Service {
     async fn register(&self, request: Request<pb::RegisterRequest>) -> Reply<pb::RegisterReply> {
@@ -313,10 +329,12 @@ impl pb::pool_server::Pool for Service {
     async fn heartbeat(&self, request: Request<pb::HeartbeatRequest>) -> Reply<pb::HeartbeatReply> {
         self.admit(request.metadata(), Role::Server)?;
         let r = request.into_inner();
+        let reports = reports(&r.used)?;
         let (live, ended, used) = (ids(&r.live)?, ids(&r.ended)?, usage(r.used)?);
         let over = self.ask(move |d| {
             let over = d.pool.heartbeat(d.now, &r.node, &live, &ended)?;
             d.hear_usage(&r.node, used);
+            d.hear_reports(&r.node, reports);
             Ok(over)
         });
         let over = over.await?.map_err(refused)?;
@@ -371,6 +389,18 @@ impl pb::pool_server::Pool for Service {
             pb::Allocations { allocations: mine.map(show).collect(), waiting: pool.waiting().count() as u32 }
         });
         Ok(Response::new(list.await?))
+    }
+
+    async fn list_sessions(&self, request: Request<pb::ListSessionsRequest>) -> Reply<pb::Sessions> {
+        let is_operator = self.admit(request.metadata(), Role::Administrator).is_ok();
+        self.admit(request.metadata(), Role::Client)?;
+        let tenant = request.into_inner().tenant;
+        let reports = self.ask(move |d| {
+            let is_wanted = |id| d.pool.allocation(id).is_some_and(|a| tenant.is_empty() || a.ask.tenant == tenant);
+            let reports = d.reports.iter().filter(|(id, _)| is_wanted(**id));
+            reports.map(|(id, text)| if is_operator { text.clone() } else { without_name(text, *id) }).collect()
+        });
+        Ok(Response::new(pb::Sessions { reports: reports.await? }))
     }
 
     type WatchStream = Pin<Box<dyn Stream<Item = Result<pb::Event, Status>> + Send>>;

@@ -21,8 +21,9 @@ use prometheus_client::registry::{Registry, Unit};
 use serde::{Deserialize, Serialize};
 use tonic::Code;
 
-use crate::desk::Refusal;
+use crate::desk::{Desk, Refusal};
 use crate::service::{Role, Service, devices};
+use crate::sessions;
 
 /// What the original's controllers of 2020 answered.
 const VERSIONS: &str = "api_version=0.2,data_version=0.2";
@@ -296,7 +297,7 @@ async fn health(State(service): State<Service>) -> Response {
 /// Who leads is known to all; the pool to the one that does.
 async fn metrics(State(service): State<Service>) -> Response {
     let here = service.shares_as.clone().unwrap_or_default();
-    let text = match service.counter.ask(move |d| text(Some(&d.pool), Some(&here))).await {
+    let text = match service.counter.ask(move |d| text(Some(d), Some(&here))).await {
         Ok(text) => text,
         Err(Refusal::Follows(leader)) => text(None, Some(&leader)),
         Err(Refusal::NoLeader(_)) => text(None, None),
@@ -333,17 +334,18 @@ struct OfController {
 }
 
 /// As it is at this moment: nothing is counted between two questions.
-fn text(pool: Option<&Pool>, leader: Option<&str>) -> Result<String, std::fmt::Error> {
+fn text(desk: Option<&Desk>, leader: Option<&str>) -> Result<String, std::fmt::Error> {
     let mut registry = Registry::with_prefix("orion");
     let (leads, leads_where) = (Gauge::<i64>::default(), Family::<OfController, Gauge>::default());
-    leads.set(pool.is_some().into());
+    leads.set(desk.is_some().into());
     registry.register("controller_leads", "Whether this controller leads the pool", leads);
     if let Some(address) = leader.filter(|address| !address.is_empty()) {
         registry.register("controller_leader", "The controller that leads the pool", leads_where.clone());
         leads_where.get_or_create(&OfController { address: address.to_owned() }).set(1);
     }
-    if let Some(pool) = pool {
-        of_pool(&mut registry, pool);
+    if let Some(desk) = desk {
+        of_pool(&mut registry, &desk.pool);
+        sessions::register(&mut registry, desk);
     }
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, &registry)?;

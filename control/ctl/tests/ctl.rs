@@ -100,7 +100,7 @@ async fn what_is_lent_is_shown_and_can_be_ended() {
     assert!(said.contains("|    0    1      Tesla P100     |          N/A/7800MiB |"), "{said}");
     assert!(said.contains("trainer 4711 python3"), "{said}");
     // What its node says of it.
-    let used = vec![Usage { allocation: allocation.clone(), vgpu_bytes: vec![0, 1234 << 20] }];
+    let used = vec![Usage { allocation: allocation.clone(), vgpu_bytes: vec![0, 1234 << 20], ..Default::default() }];
     let beat = HeartbeatRequest { node: "n0".into(), live: vec![allocation.clone()], used, ..Default::default() };
     let mut node = PoolClient::connect(format!("http://{}", scene.address)).await.expect("connecting");
     node.heartbeat(beat).await.expect("a heartbeat");

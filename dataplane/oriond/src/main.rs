@@ -67,6 +67,14 @@ struct Serve {
     /// the pool's controller gets a session then, and the lease says with which vGPUs and how much memory
     #[arg(long, value_name = "PATH")]
     pool: Option<PathBuf>,
+    /// UNIX socket at which orion-top asks: whoever runs oriond about all sessions, others about their own; or "none"
+    /// [default: beside --socket or --pool, with .stats.sock for .sock; none without these]
+    #[arg(long, value_name = "PATH")]
+    stats: Option<String>,
+    /// Serve OpenMetrics of all sessions at /metrics, to whoever reaches this address: a port of this machine, such as
+    /// 9412, or ADDRESS:PORT [default: none]
+    #[arg(long, value_parser = parse_metrics, value_name = "[ADDRESS:]PORT")]
+    metrics: Option<SocketAddr>,
     /// Engine threads [default: half the cores, at most 8]
     #[arg(long, default_value_t = 0, hide_default_value = true)]
     engines: usize,
@@ -349,8 +357,15 @@ fn serve(options: Serve, signals: &libc::sigset_t) -> Result<(), String> {
     }
     make_device_files(&options.worker.driver);
     let is_of_pool = options.pool.is_some();
+    let stats = match options.stats.as_deref() {
+        Some("none") => None,
+        Some(path) => Some(PathBuf::from(path)),
+        None => socket.as_ref().or(options.pool.as_ref()).map(|path| path.with_extension("stats.sock")),
+    };
     let engines = engine::run::start(engine::settings::Settings {
         socket,
+        stats,
+        metrics: options.metrics,
         listen,
         token,
         pool: options.pool,
@@ -563,6 +578,12 @@ fn default_socket() -> PathBuf {
         0 => "/run/orion/oriond.sock".into(),
         uid => format!("/tmp/orion-{uid}/oriond.sock").into(),
     }
+}
+
+/// A port of this machine alone, or an address with one.
+fn parse_metrics(text: &str) -> Result<SocketAddr, String> {
+    let port = text.parse().map(|port: u16| SocketAddr::from(([127, 0, 0, 1], port)));
+    port.or_else(|_| text.parse()).map_err(|_| "it is a port, or an IP address with one, such as [::1]:9412".to_owned())
 }
 
 /// A number of bytes with an optional unit: `4096`, `64 MiB`, `8GiB`.

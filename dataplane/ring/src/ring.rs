@@ -234,6 +234,15 @@ impl Consumer {
         Ok(self.ready_seen)
     }
 
+    pub fn capacity(&self) -> u64 {
+        self.ring.capacity
+    }
+
+    /// Up to where the producer says that it has written, to be shown: nothing is read by it.
+    pub fn published(&self) -> u64 {
+        self.ring.control.head.0.load(Ordering::Relaxed)
+    }
+
     /// For another thread, to see what is coming while this end is held up.
     pub fn lookahead(&self) -> Lookahead {
         Lookahead { ring: self.ring, position: self.position.clone() }

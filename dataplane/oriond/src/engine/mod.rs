@@ -8,6 +8,7 @@
 //! leases     who may begin a session where oriond belongs to a pool
 //! time       whose turn it is on each GPU, where sessions have shares of its time
 //! carrier    where clients come in, and what an engine moves between them and their workers
+//! watch      what tools and Prometheus are told
 //! io_ring, mail, post, core, peer, settings
 //! ```
 
@@ -23,4 +24,5 @@ pub mod run;
 pub mod settings;
 mod spread;
 pub mod time;
+mod watch;
 mod workers;

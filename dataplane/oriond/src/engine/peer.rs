@@ -31,6 +31,15 @@ impl Peer {
         Peer::Remote(address.ok())
     }
 
+    /// A user of this machine, or an address without its port.
+    pub fn place(self) -> String {
+        match self {
+            Peer::Local { uid } => format!("uid {uid}"),
+            Peer::Remote(Some(address)) => address.ip().to_canonical().to_string(),
+            Peer::Remote(None) => "unknown".to_owned(),
+        }
+    }
+
     pub fn is_local(self) -> bool {
         matches!(self, Peer::Local { .. })
     }

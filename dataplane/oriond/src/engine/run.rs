@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use orion_ring::{load, pause_after, spin};
+use tracing::info;
 
 use super::carrier::LocalSocket;
 use super::carrier::contract::{Lane, Main};
@@ -26,13 +27,16 @@ use super::mail::Mailbox;
 use super::post::{Mail, Post};
 use super::settings::Settings;
 use super::spread::{Clock, Load};
+use super::watch;
+use super::watch::directory::Directory;
 use super::workers::nursery;
 
 /// The engines, running.
 pub struct Engines {
     posts: Vec<Arc<Post>>,
     threads: Vec<std::thread::JoinHandle<()>>,
-    agents: Option<Arc<LocalSocket>>,
+    /// For the agent, and for tools.
+    sockets: Vec<Arc<LocalSocket>>,
     pub addresses: Vec<String>,
 }
 
@@ -51,13 +55,21 @@ pub fn start(settings: Settings) -> Result<Engines, String> {
     .map_err(|e| format!("starting the nursery thread failed: {e}"))?;
     let spin = spin_for(settings.spin_us, cores);
     let book = settings.pool.is_some().then(|| Book::new(settings.is_software)).transpose()?;
-    let pool = settings.pool.clone();
     let loads: Arc<[Load]> = posts.iter().map(|_| Load::default()).collect();
-    let door = Door::new(settings, posts.clone(), loads.clone(), nursery, book.clone())?;
-    let agents = match pool.zip(book) {
-        Some((path, book)) => Some(socket::open(&path, book, posts[0].clone())?),
-        None => None,
-    };
+    let (pool, stats, metrics) = (settings.pool.clone(), settings.stats.clone(), settings.metrics);
+    let directory = Arc::new(Directory::new());
+    let door = Door::new(settings, posts.clone(), loads.clone(), nursery, book.clone(), directory.clone())?;
+    let mut sockets = Vec::new();
+    if let Some((path, book)) = pool.zip(book) {
+        sockets.push(socket::open(&path, book, posts[0].clone())?);
+    }
+    if let Some(path) = stats {
+        sockets.push(watch::socket::open(&path, directory.clone())?);
+    }
+    if let Some(address) = metrics {
+        let address = watch::metrics::open(address, directory)?;
+        info!(%address, "serving metrics; who reaches the address reads who uses this server");
+    }
     let addresses = door.addresses();
     let mut door = Some(door);
     let mut threads = Vec::new();
@@ -83,7 +95,7 @@ pub fn start(settings: Settings) -> Result<Engines, String> {
         })?;
         threads.push(thread);
     }
-    Ok(Engines { posts, threads, agents, addresses })
+    Ok(Engines { posts, threads, sockets, addresses })
 }
 
 fn spin_for(configured_us: Option<u64>, cores: usize) -> Duration {
@@ -95,7 +107,7 @@ fn spin_for(configured_us: Option<u64>, cores: usize) -> Duration {
 impl Engines {
     /// Ends all sessions and workers and waits until they have ended.
     pub fn stop(self) {
-        self.agents.inspect(|socket| socket.remove());
+        self.sockets.iter().for_each(|socket| socket.remove());
         for post in self.posts.iter().rev() {
             post.post(Mail::Stop);
         }

@@ -14,6 +14,9 @@ pub struct Settings {
     pub token: Option<Token>,
     /// Where the agent of a pool comes. Then only who has a lease is let in.
     pub pool: Option<PathBuf>,
+    /// Where tools ask about sessions, and Prometheus does.
+    pub stats: Option<PathBuf>,
+    pub metrics: Option<SocketAddr>,
     pub is_software: bool,
     /// Whoever reaches the TCP address may use it.
     pub insecure: bool,

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use orion_ring::{Consumer, Spin, load, spin};
+use orion_telemetry::recorder::Position;
 use orion_wire::Fault;
 use orion_wire::record::{Header, op};
 
@@ -32,6 +33,8 @@ pub fn run(s: &mut Session, mut commands: Consumer) -> Result<(), Fault> {
         let next = next.filter(|_| !is_held_back);
         if let Some(header) = next {
             commands.body(&header, &mut body);
+            let at = Position { end: commands.passed() + u64::from(header.size), capacity: commands.capacity() };
+            s.stats.takes(&header, &at, || commands.published());
             // A patch can be seen in the ring until it is applied: who looks ahead for the end of a host function must
             // not pass by what the function wrote.
             let is_patch = header.op == op::HEAP_PATCH;
@@ -86,29 +89,41 @@ pub fn run(s: &mut Session, mut commands: Consumer) -> Result<(), Fault> {
             continue;
         }
         if freeing::has_freed(s) {
+            let idle = Instant::now();
             // The device is busy: look again in a moment, or when a command comes.
             if !spin_briefly.until(|| commands.has_news() != Ok(false)) {
                 commands.sleep(again.map_or(Duration::from_millis(1), |a| a.within));
             }
+            s.stats.idled(idle, 0, false);
             continue;
         }
         if let Some(again) = again {
+            let idle = Instant::now();
             let news = if again.may_sleep { spin_briefly } else { Spin { budget: again.within, ..spin_briefly } };
             if !news.until(|| commands.has_news() != Ok(false))
                 && (again.may_sleep || !load::core_is_free(Instant::now()))
             {
                 commands.sleep(again.within);
             }
+            s.stats.idled(idle, 0, false);
             continue;
         }
         let idle = Instant::now();
         s.show_usage(idle);
-        if !spin.until(|| commands.has_news() != Ok(false)) {
+        let (mut looks, mut slept) = (0, false);
+        let has_news = || {
+            looks += 1;
+            commands.has_news() != Ok(false)
+        };
+        if !spin.until(has_news) {
+            s.stats.sleeps(idle);
             // A sleep that ends because it is over is no reason to look for another 20 ms.
             while commands.has_news() == Ok(false) {
                 commands.sleep(s.rests_at_gate());
+                slept = true;
             }
         }
+        s.stats.idled(idle, looks, slept);
     }
 }
 
@@ -177,9 +192,12 @@ fn execute_one(s: &mut Session, header: &Header, body: &[u8], reply: &mut Vec<u8
             Err(Stop::Code(code))
         }
     };
+    s.stats.handled(header, matches!(outcome, Ok(Outcome::Parked)));
     match outcome {
-        Ok(Outcome::Done(result)) | Err(Stop::Code(result)) => s.answer(header, result, reply),
-        Ok(Outcome::Parked) => Ok(()),
-        Err(Stop::Fault(fault)) => Err(fault),
+        Ok(Outcome::Done(result)) | Err(Stop::Code(result)) => s.answer(header, result, reply)?,
+        Ok(Outcome::Parked) => {}
+        Err(Stop::Fault(fault)) => return Err(fault),
     }
+    s.stats.done();
+    Ok(())
 }

@@ -10,6 +10,8 @@ use orion_cuda::driver::Driver;
 use orion_cuda::sys::*;
 use orion_ring::Memory;
 use orion_ring::memory::{Layout, Which};
+use orion_telemetry::events::of_session;
+use orion_telemetry::{Recorder, Writer};
 use orion_wire::agent::Gpu;
 use orion_wire::hello::{Device, Welcome};
 use orion_wire::lease::{Vgpu as Leased, gpu_name};
@@ -75,6 +77,8 @@ struct Warm {
     /// What the driver and its profiler read again later.
     files: Vec<std::path::PathBuf>,
     budget: budget::Budget,
+    /// What telling of a command costs.
+    stats_cost: u64,
 }
 
 impl Warm {
@@ -126,6 +130,8 @@ impl Warm {
             let primary = HashMap::from([(0, context)]);
             let files = driver::load_late_libraries(&options.driver, &options.profiler());
             let budget = budget::Budget::new(driver, &options.driver, &devices, options.host_memory_bytes)?;
+            let stats_cost =
+                Recorder::cost_picoseconds().map_err(|e| format!("making a page for statistics failed: {e}"))?;
             Ok(Warm {
                 driver,
                 devices,
@@ -137,6 +143,7 @@ impl Warm {
                 staging: staging.base() as u64,
                 files,
                 budget,
+                stats_cost,
             })
         }
     }
@@ -259,7 +266,11 @@ pub fn main(control: OwnedFd, options: &Options) -> Result<(), String> {
     // The page stays mapped, and the descriptor is not kept.
     let meter = Meter::map(fds.pop().ok_or("the assignment came without a meter")?.as_fd())
         .map_err(|e| format!("mapping the meter failed: {e}"))?;
-    serve(warm, &assign, &control, Attachment::new(socket), Arc::new(meter), seats, options)
+    let stats = Writer::map(fds.pop().ok_or("the assignment came without a page for statistics")?.as_fd())
+        .map_err(|e| format!("mapping the page for statistics failed: {e}"))?;
+    stats.set(of_session::COST, warm.stats_cost);
+    let shown = Shown { meter: Arc::new(meter), stats: Recorder::new(stats, assign.session) };
+    serve(warm, &assign, &control, Attachment::new(socket), shown, seats, options)
 }
 
 /// Where the session has a share of its GPUs' time.
@@ -268,6 +279,12 @@ fn seats(fds: &mut Vec<OwnedFd>) -> Result<(Page, Bell), String> {
     let (bell, page) = bell.zip(page).ok_or("the assignment came without a page of seats")?;
     let page = Page::map(page.as_fd()).map_err(|e| format!("mapping the page of seats failed: {e}"))?;
     Ok((page, Bell::of(bell)))
+}
+
+/// Where it is told what the session uses, and does.
+struct Shown {
+    meter: Arc<Meter>,
+    stats: Recorder,
 }
 
 fn fail(control: &OwnedFd, reason: String) -> Result<(), String> {
@@ -282,7 +299,7 @@ fn serve(
     assign: &Assign,
     control: &OwnedFd,
     attachment: Attachment,
-    meter: Arc<Meter>,
+    Shown { meter, stats }: Shown,
     seats: Option<(Page, Bell)>,
     options: &Options,
 ) -> Result<(), String> {
@@ -377,6 +394,7 @@ fn serve(
         accounts,
         meter,
         gate,
+        stats,
     });
     match executor::run(&mut s, commands) {
         Ok(()) => Ok(()),

@@ -14,6 +14,7 @@ pub mod scaling;
 pub mod sending;
 pub mod settings;
 pub mod stub;
+pub mod telemetry;
 
 use crate::place::{Oriond, real_driver};
 use crate::report::{Measured, Sample, merge};
@@ -21,9 +22,10 @@ use crate::task::{self, Task};
 use crate::workload::settings::Settings;
 
 /// What `list` shows and `run` takes.
-pub const NAMES: [(&str, &str); 10] = [
+pub const NAMES: [(&str, &str); 11] = [
     ("ring", "one record between two processes: posting, and there and back"),
     ("codec", "encoding and decoding of records in memory"),
+    ("telemetry", "what counting and timing commands costs a worker while nobody looks"),
     ("stubs", "the calls an application makes most, in the calling thread, through the shim"),
     ("round-trip", "calls with an answer: through the shim, and records alone, over shm and tcp"),
     ("copies", "pinned and pageable copies by size, over shm and tcp"),
@@ -39,6 +41,7 @@ pub fn run(name: &str, settings: &Settings) -> Result<Vec<Measured>, String> {
     match name {
         "ring" => repeated(name, repeats, || ring::measure(settings.quick)),
         "codec" => repeated(name, repeats, || Ok(codec::measure(settings.quick))),
+        "telemetry" => repeated(name, repeats, || telemetry::measure(settings.quick)),
         "stubs" => stubs(settings),
         "round-trip" => round_trips(settings),
         "copies" => all_copies(settings),

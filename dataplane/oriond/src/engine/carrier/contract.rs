@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
 use orion_ring::Memory;
+use orion_telemetry::report::Wire;
 
 use crate::engine::io_ring::{Done, Io};
 use crate::engine::mail::Kick;
@@ -46,6 +47,9 @@ pub trait Session: Send + Sync {
 
     /// A further connection, which was let in.
     fn join(self: Arc<Self>, socket: OwnedFd, index: usize) -> Box<dyn Lane>;
+
+    /// How its main connection is doing.
+    fn wire(&self) -> Option<Wire>;
 }
 
 /// What an engine does for a session.

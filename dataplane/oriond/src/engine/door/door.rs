@@ -3,17 +3,20 @@
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::mpsc::Sender;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use orion_ring::Memory;
 use orion_ring::memory::Layout;
+use orion_telemetry::Page;
 use orion_transport::carrier::Death;
 use orion_transport::fds;
 use orion_transport::lease;
 use orion_transport::proof::{LaneKey, Said, fresh_nonce, is_same};
+use orion_transport::socket::peer_credentials;
 use orion_wire::Fault;
+use orion_wire::address::{CARRIERS, Leads};
 use orion_wire::environment::Environment;
 use orion_wire::hello::{Challenge, Hello, Join, Proof, Request, Start, Welcome, frame, kind};
 use orion_wire::lease::LeaseId;
@@ -39,6 +42,7 @@ use crate::engine::settings::Settings;
 use crate::engine::spread::{self, Load};
 use crate::engine::time::arbiters::{Arbiters, Seats};
 use crate::engine::time::policy;
+use crate::engine::watch::directory::{Directory, Watched};
 use crate::engine::workers::nursery::{Order, socketpair};
 use crate::engine::workers::{News, Serving, Sizes, Workers};
 use crate::meter::Meter;
@@ -71,6 +75,8 @@ pub struct Door {
     arbiters: Arbiters,
     workers: Workers,
     sessions: Sessions,
+    /// The same, for whoever asks about them.
+    directory: Arc<Directory>,
     /// Sockets of local clients, whose workers have their own copies, by the slot in which their end is awaited.
     guests: HashMap<u32, Guest>,
     /// The driver's settings in our own environment, which every worker inherits.
@@ -95,6 +101,7 @@ impl Door {
         loads: Arc<[Load]>,
         nursery: Sender<Order>,
         leases: Option<Arc<Book>>,
+        directory: Arc<Directory>,
     ) -> Result<Door, String> {
         let listeners = Listeners::open(&settings)?;
         let Settings { token, sessions_max, warm, prestart, cells, time, .. } = settings;
@@ -115,6 +122,7 @@ impl Door {
             workers: Workers::new(Sizes { warm, prestart, sessions_max }, nursery.clone()),
             nursery,
             sessions: Sessions::default(),
+            directory,
             guests: HashMap::new(),
             inherited: Environment::of(|name| std::env::var(name).ok()),
             turned_out: 0,
@@ -499,6 +507,7 @@ impl Door {
         if let Some(session) = self.sessions.get_mut(g.session) {
             session.shared = Some(Arc::downgrade(&shared));
         }
+        self.directory.is_carried(g.session, Arc::downgrade(&shared));
         g.shared = Some(shared);
         Ok(())
     }
@@ -564,6 +573,7 @@ impl Door {
             News::SessionOver(session) => {
                 self.arbiters.leave(session);
                 // The client learns that its worker is gone.
+                self.directory.ends(session);
                 let guest = self.sessions.over(session);
                 guest.and_then(|slot| self.guests.get(&slot)).inspect(|g| shutdown(&g.socket));
             }
@@ -648,6 +658,7 @@ impl Door {
         let vgpus = g.lease.as_ref().map(|held| held.lease.vgpus.clone()).unwrap_or_default();
         let seats = self.time.shares(&vgpus).map(Seats::create).transpose();
         let seats = seats.map_err(|e| format!("making a session's page of seats failed: {e}"))?;
+        let page = Page::create().map_err(|e| format!("making a session's page for statistics failed: {e}"))?;
         let Serving { session, worker: pid } = self.workers.serve(worker, |session, process| {
             let (worker_pid, has_seats) = (process.pid as u32, seats.is_some());
             let assign = Control::Assign(Assign { session, worker_pid, vgpus, has_seats });
@@ -655,7 +666,7 @@ impl Door {
             let socket = theirs.as_ref().unwrap_or(&g.socket);
             let meter = meter.fd().expect("it was made here");
             let seats = seats.iter().flat_map(|s| [s.page.fd().expect("it was made here"), s.bell.fd()]);
-            let fds: Vec<_> = std::iter::once(meter).chain(seats).chain([socket.as_fd()]).collect();
+            let fds: Vec<_> = [page.fd(), meter].into_iter().chain(seats).chain([socket.as_fd()]).collect();
             send_control(process.control.as_fd(), &assign, &fds)
         })?;
         g.session = session;
@@ -679,6 +690,7 @@ impl Door {
             meter,
             seats,
         };
+        self.directory.begins(session, watched(&begun, &g.socket, pid, page, g.peer, local));
         self.sessions.begin(session, begun);
         if local {
             // From here on client and worker talk to each other. Our copy of the socket tells when the client goes.
@@ -690,6 +702,28 @@ impl Door {
             g.expect(core, slot, Stage::Welcome);
         }
         Ok(())
+    }
+}
+
+fn watched(session: &Session, socket: &OwnedFd, worker_pid: i32, page: Page, peer: Peer, local: bool) -> Watched {
+    let (client, lease) = (&session.client, session.lease.as_ref().map(|held| &held.lease));
+    let leads_to = if local { Leads::ToPath } else { Leads::ToHost };
+    Watched {
+        source: client.source,
+        from: peer.place(),
+        program: client.program.clone(),
+        pid: client.pid,
+        local_pid: if peer.is_local() { peer_credentials(socket.as_fd()).map_or(0, |peer| peer.pid) } else { 0 },
+        transport: CARRIERS.iter().find(|carrier| carrier.leads_to == leads_to).map_or("", |carrier| carrier.name),
+        tenant: lease.map(|lease| lease.tenant.clone()),
+        lease: lease.map(|lease| lease.id.to_string()),
+        ratio: lease.and_then(|lease| Some(lease.vgpus.first()?.ratio)),
+        worker_pid,
+        begun: Instant::now(),
+        page,
+        meter: Arc::clone(&session.meter),
+        carried: OnceLock::new(),
+        place: OnceLock::new(),
     }
 }
 

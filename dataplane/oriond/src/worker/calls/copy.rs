@@ -56,6 +56,7 @@ pub fn copy_in(s: &mut Session, header: &Header, mut r: Reader<'_>) -> Handled {
     let q = CopyIn::decode(&mut r)?;
     let tell = q.source == Source::Told && header.sequence == 0;
     let from = s.shared(q.from, q.bytes.0)?;
+    s.stats.moves(header.op, q.bytes.0);
     let lent = (q.source == Source::Lent).then(|| s.lent(from.range()));
     let (to, stream) = match (s.reach(q.to, q.bytes.0), s.plain_stream(q.stream.0, header.thread)) {
         (Ok(to), Ok(stream)) => (to, stream),
@@ -86,6 +87,7 @@ pub fn copy_in(s: &mut Session, header: &Header, mut r: Reader<'_>) -> Handled {
 pub fn copy_out(s: &mut Session, header: &Header, mut r: Reader<'_>) -> Handled {
     let q = CopyOut::decode(&mut r)?;
     let to = s.shared(q.to, q.bytes.0)?;
+    s.stats.moves(header.op, q.bytes.0);
     let range = to.range();
     let (from, stream) = match (s.reach(q.from, q.bytes.0), s.plain_stream(q.stream.0, header.thread)) {
         (Ok(from), Ok(stream)) => (from, stream),
@@ -123,6 +125,7 @@ pub fn copy_out(s: &mut Session, header: &Header, mut r: Reader<'_>) -> Handled 
 pub fn copy_out_inline(s: &mut Session, header: &Header, mut r: Reader<'_>) -> Handled {
     let q = CopyOutInline::decode(&mut r)?;
     let bytes = q.bytes.0 as usize;
+    s.stats.moves(header.op, q.bytes.0);
     let stream = s.plain_stream(q.stream.0, header.thread)?;
     if bytes > RECORD_BYTES_MAX / 2 {
         return Err(Fault("copy too long for a reply").into());

@@ -28,6 +28,7 @@ use std::time::Instant;
 use orion_cuda::driver::Driver;
 use orion_cuda::sys::*;
 use orion_ring::{Heap, Lookahead, Memory};
+use orion_telemetry::Recorder;
 use orion_wire::Pages;
 use orion_wire::record::Header;
 use rustc_hash::FxHashMap;
@@ -68,6 +69,8 @@ type Finish = Box<dyn FnOnce(&mut Session, CUresult, &mut Vec<u8>) -> CUresult>;
 struct Parked {
     header: Header,
     wait: Wait,
+    /// When it was first looked for in vain.
+    since: Option<Instant>,
     /// Runs once the wait is over, with its result; writes the reply's body and gives the final result.
     finish: Finish,
 }
@@ -110,6 +113,8 @@ pub struct Session {
     pub accounts: Option<Accounts>,
     /// Where it is shown.
     meter: Arc<Meter>,
+    /// What is told of its commands.
+    pub stats: Recorder,
     /// When it is looked at again, where there is no ledger.
     meter_after: Instant,
     /// Where others have shares of its GPUs too.
@@ -183,6 +188,7 @@ pub struct Parts {
     pub accounts: Option<Accounts>,
     pub meter: Arc<Meter>,
     pub gate: Option<Gate>,
+    pub stats: Recorder,
 }
 
 impl Session {
@@ -200,6 +206,7 @@ impl Session {
             accounts,
             meter,
             gate,
+            stats,
             ..
         } = parts;
         Session {
@@ -231,6 +238,7 @@ impl Session {
             objects: Objects::default(),
             accounts,
             meter,
+            stats,
             meter_after: Instant::now(),
             gate: gate.map(Box::new),
             gated_stream: None,

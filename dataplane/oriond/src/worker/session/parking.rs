@@ -30,7 +30,7 @@ impl Session {
         wait: Wait,
         finish: impl FnOnce(&mut Session, CUresult, &mut Vec<u8>) -> CUresult + 'static,
     ) -> Outcome {
-        self.parked.push(Parked { header: *header, wait, finish: Box::new(finish) });
+        self.parked.push(Parked { header: *header, wait, since: None, finish: Box::new(finish) });
         Outcome::Parked
     }
 
@@ -92,6 +92,7 @@ impl Session {
             // Order among the rest does not matter: each has its own thread or its own sequence.
             over.push((self.parked.swap_remove(i), result));
         }
+        self.note_waits();
         if over.is_empty() {
             return Ok(false);
         }
@@ -104,6 +105,7 @@ impl Session {
             let _ = self.make_current(parked.header.context);
             let mut body = Vec::new();
             let result = (parked.finish)(self, result, &mut body);
+            self.stats.waited(&parked.header, parked.since);
             answers.push((parked.header, result, body));
         }
         self.flush_ranges()?;
@@ -111,6 +113,18 @@ impl Session {
             self.answer(&header, result, &body)?;
         }
         Ok(true)
+    }
+
+    /// What is left was looked for in vain.
+    fn note_waits(&mut self) {
+        if self.parked.is_empty() {
+            return;
+        }
+        let now = self.stats.asked_in_vain();
+        for parked in self.parked.iter_mut().filter(|parked| parked.since.is_none()) {
+            parked.since = Some(now);
+            self.stats.waits(&parked.header);
+        }
     }
 
     pub(super) fn poll_one(&mut self, i: usize, thread: u16) -> Option<CUresult> {

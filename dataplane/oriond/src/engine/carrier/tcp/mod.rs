@@ -2,12 +2,13 @@
 //!
 //! ```text
 //! session   the main connection          lane   a connection for bulk data
-//! shared    what they have in common
+//! shared    what they have in common     wire   what the system counts for a connection
 //! ```
 
 mod lane;
 mod session;
 mod shared;
+mod wire;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -15,6 +16,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use orion_telemetry::report::Wire;
 use orion_transport::socket;
 
 use super::contract::{Lane, Listener, Main, Prepare, Session};
@@ -70,6 +72,7 @@ impl Listener for TcpListener {
 
 impl Session for Shared {
     fn carry(self: Arc<Self>, client: OwnedFd, attach: OwnedFd) -> io::Result<Box<dyn Main>> {
+        let _ = self.connection.set(client.try_clone()?);
         Ok(session::Carried::new(client, attach, self)?)
     }
 
@@ -79,6 +82,10 @@ impl Session for Shared {
 
     fn join(self: Arc<Self>, socket: OwnedFd, index: usize) -> Box<dyn Lane> {
         lane::Lane::new(socket, self, index)
+    }
+
+    fn wire(&self) -> Option<Wire> {
+        if self.is_over() { None } else { wire::of(self.connection.get()?.as_fd()) }
     }
 }
 

@@ -1,6 +1,7 @@
 //! What the main connection and the lanes of a session have in common. They may live on different engines.
 
 use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -30,6 +31,8 @@ pub struct Shared {
     /// Chunks in `outgoing`.
     pub queued: AtomicUsize,
     over: AtomicBool,
+    /// The main connection once more, to be asked about.
+    pub connection: OnceLock<OwnedFd>,
     pub main: OnceLock<Address>,
     pub lanes: Mutex<[Option<Address>; LANES_MAX]>,
     /// Lanes that somebody was let in for, a bit each.
@@ -80,6 +83,7 @@ impl Shared {
             room_waits: AtomicBool::new(false),
             queued: AtomicUsize::new(0),
             over: AtomicBool::new(false),
+            connection: OnceLock::new(),
             main: OnceLock::new(),
             lanes: Mutex::default(),
             claimed: AtomicUsize::new(0),

@@ -1,0 +1,104 @@
+//! What the oriond beside the agent says of its sessions, for the controller to pass on.
+
+use std::collections::HashMap;
+use std::io::Read;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use orion_telemetry::report::Report;
+use tracing::info;
+
+use crate::cli::Cli;
+
+/// oriond answers at once.
+const PATIENCE: Duration = Duration::from_secs(2);
+const BYTES_MAX: u64 = 64 << 20;
+/// Of one session. Most are a tenth of it.
+const REPORT_BYTES_MAX: usize = 64 << 10;
+/// Of all of them: a message has to be smaller than what gRPC takes.
+const REPORTS_BYTES_MAX: usize = 2 << 20;
+
+pub struct Stats {
+    /// Where it may listen.
+    places: Vec<PathBuf>,
+    is_told: bool,
+}
+
+impl Stats {
+    pub fn new(cli: &Cli) -> Stats {
+        let places = match &cli.stats {
+            Some(path) => vec![path.clone()],
+            // As oriond chooses: beside its socket for programs if it has one, else beside that of its pool.
+            None => vec![cli.pool.with_file_name("oriond.stats.sock"), cli.pool.with_extension("stats.sock")],
+        };
+        Stats { places, is_told: false }
+    }
+
+    /// By lease, as JSON. What cannot be had is said once; nothing else depends on it.
+    pub fn reports(&mut self, node: &str) -> HashMap<String, String> {
+        match self.places.iter().find_map(|place| UnixStream::connect(place).ok()).map(read) {
+            Some(Ok(report)) => {
+                self.is_told = false;
+                by_lease(&report, node)
+            }
+            Some(Err(why)) => self.tell(&why),
+            None => {
+                let places: Vec<String> = self.places.iter().map(|place| place.display().to_string()).collect();
+                self.tell(&format!("nobody answers at {}", places.join(" or ")))
+            }
+        }
+    }
+
+    fn tell(&mut self, why: &str) -> HashMap<String, String> {
+        if !std::mem::replace(&mut self.is_told, true) {
+            info!(why, "orion-top will show no sessions of this node through the controller; see --stats");
+        }
+        HashMap::new()
+    }
+}
+
+fn read(socket: UnixStream) -> Result<Report, String> {
+    let failed = |e: std::io::Error| format!("reading oriond's statistics failed: {e}");
+    socket.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
+    let mut text = String::new();
+    socket.take(BYTES_MAX).read_to_string(&mut text).map_err(failed)?;
+    serde_json::from_str(&text).map_err(|e| format!("oriond's statistics are not of this version: {e}"))
+}
+
+/// By the name that the node has in the pool.
+fn by_lease(report: &Report, node: &str) -> HashMap<String, String> {
+    let mut all = 0;
+    let leased = report.sessions.iter().filter_map(|session| Some((session.lease.clone()?, session)));
+    let told = leased.filter_map(|(lease, session)| {
+        let one = Report { node: node.to_owned(), sessions: vec![session.clone()], ..report.clone_head() };
+        let text = serde_json::to_string(&one).expect("plain data");
+        let fits = text.len() <= REPORT_BYTES_MAX && all + text.len() <= REPORTS_BYTES_MAX;
+        all += if fits { text.len() } else { 0 };
+        fits.then_some((lease, text))
+    });
+    told.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use orion_telemetry::report::{Client, Session};
+
+    use super::*;
+
+    #[test]
+    fn each_leased_session_is_a_report_and_what_is_too_long_is_none() {
+        let session = |number, lease: Option<&str>, program: &str| Session {
+            session: number,
+            lease: lease.map(str::to_owned),
+            client: Client { program: program.to_owned(), ..Client::default() },
+            ..Session::default()
+        };
+        let long = "x".repeat(REPORT_BYTES_MAX);
+        let sessions = vec![session(1, Some("a"), "p"), session(2, None, "p"), session(3, Some("b"), &long)];
+        let told = by_lease(&Report { node: "here".into(), sessions, ..Report::default() }, "n");
+        assert_eq!(told.keys().collect::<Vec<_>>(), ["a"]);
+        let report: Report = serde_json::from_str(&told["a"]).expect("JSON");
+        assert_eq!((report.node.as_str(), report.sessions[0].session), ("n", 1));
+    }
+}

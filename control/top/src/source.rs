@@ -1,0 +1,169 @@
+//! Where reports come from: the socket of an oriond on this machine, the controller of a pool, or what was recorded.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use orion_ctl::{Place, said};
+use orion_proto::ListSessionsRequest;
+use orion_telemetry::report::{Report, VERSION};
+
+/// A report of a thousand sessions is smaller.
+const BYTES_MAX: u64 = 64 << 20;
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Where oriond answers if nothing else is said.
+#[must_use]
+pub fn default_socket() -> PathBuf {
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").filter(|folder| !folder.is_empty());
+    let found = [
+        runtime.map(|folder| PathBuf::from(folder).join("orion/oriond.stats.sock")),
+        Some(PathBuf::from("/run/orion/oriond.stats.sock")),
+        own_user().map(|uid| format!("/tmp/orion-{uid}/oriond.stats.sock").into()),
+    ];
+    let mut places = found.into_iter().flatten();
+    let first = places.clone().next().expect("one has no condition");
+    places.find(|place| place.exists()).unwrap_or(first)
+}
+
+fn own_user() -> Option<u32> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    status.lines().find_map(|line| line.strip_prefix("Uid:"))?.split_whitespace().next()?.parse().ok()
+}
+
+/// Asks oriond.
+///
+/// # Errors
+///
+/// In words.
+pub fn ask(socket: &Path) -> Result<Report, String> {
+    let name = socket.display();
+    let failed = |e: std::io::Error| {
+        format!("asking oriond at {name} failed: {e}; does it run, and with --stats there? See --stats")
+    };
+    let connection = UnixStream::connect(socket).map_err(failed)?;
+    connection.set_read_timeout(Some(TIMEOUT)).map_err(failed)?;
+    let mut text = String::new();
+    connection.take(BYTES_MAX).read_to_string(&mut text).map_err(failed)?;
+    parse(&text).map_err(|why| format!("what oriond at {name} says is {why}"))
+}
+
+fn parse(text: &str) -> Result<Report, String> {
+    let report: Report = serde_json::from_str(text).map_err(|e| format!("no report: {e}"))?;
+    match report.version {
+        VERSION => Ok(report),
+        other => Err(format!("a report of version {other}, and this orion-top reads version {VERSION}")),
+    }
+}
+
+/// The controller of a pool, which has heard of sessions from their nodes.
+pub struct Controller {
+    runtime: tokio::runtime::Runtime,
+    place: Place,
+}
+
+impl Controller {
+    /// # Errors
+    ///
+    /// In words.
+    pub fn new(place: Place) -> Result<Controller, String> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        Ok(Controller { runtime: runtime.map_err(|e| format!("starting a runtime failed: {e}"))?, place })
+    }
+
+    /// What each session does, as its node has last said; and how many say it in the words of another version.
+    ///
+    /// # Errors
+    ///
+    /// In words.
+    pub fn ask(&self) -> Result<(Vec<Report>, u64), String> {
+        let sessions = self.runtime.block_on(async {
+            let mut pool = self.place.connect().await?;
+            pool.list_sessions(ListSessionsRequest::default()).await.map_err(|status| said(&status))
+        })?;
+        let reports = sessions.into_inner().reports;
+        let read: Vec<Report> = reports.iter().filter_map(|text| parse(text).ok()).collect();
+        let left_out = (reports.len() - read.len()) as u64;
+        Ok((read, left_out))
+    }
+}
+
+/// A file of reports, a line each.
+pub struct Record(File);
+
+impl Record {
+    /// # Errors
+    ///
+    /// In words.
+    pub fn create(path: &Path) -> Result<Record, String> {
+        File::create(path).map(Record).map_err(|e| format!("creating --record {}: {e}", path.display()))
+    }
+
+    /// # Errors
+    ///
+    /// In words.
+    pub fn keep(&mut self, report: &Report) -> Result<(), String> {
+        let line = serde_json::to_string(report).expect("plain data") + "\n";
+        self.0.write_all(line.as_bytes()).map_err(|e| format!("writing to --record: {e}"))
+    }
+}
+
+/// What was recorded, one report after the other.
+pub struct Replay {
+    lines: BufReader<File>,
+    path: PathBuf,
+    number: usize,
+}
+
+impl Replay {
+    /// # Errors
+    ///
+    /// In words.
+    pub fn open(path: &Path) -> Result<Replay, String> {
+        let file = File::open(path).map_err(|e| format!("opening --replay {}: {e}", path.display()))?;
+        Ok(Replay { lines: BufReader::new(file), path: path.to_owned(), number: 0 })
+    }
+
+    /// `None` at the end.
+    ///
+    /// # Errors
+    ///
+    /// In words.
+    #[allow(clippy::should_implement_trait, reason = "it fails, which an iterator's end would hide")]
+    pub fn next(&mut self) -> Result<Option<Report>, String> {
+        let mut line = String::new();
+        self.number += 1;
+        let place = format!("{} line {}", self.path.display(), self.number);
+        let read = self.lines.by_ref().take(BYTES_MAX).read_line(&mut line);
+        match read.map_err(|e| format!("reading {place}: {e}"))? {
+            0 => Ok(None),
+            _ => parse(line.trim_end()).map(Some).map_err(|why| format!("{place} is {why}")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_recorded_is_replayed_and_what_is_no_report_is_said() {
+        let path = std::env::temp_dir().join(format!("orion-top-{}", std::process::id()));
+        let mut record = Record::create(&path).expect("a file");
+        let reports = [1, 2].map(|monotonic_ns| Report { version: VERSION, monotonic_ns, ..Report::default() });
+        for report in &reports {
+            record.keep(report).expect("it is written");
+        }
+        let mut replay = Replay::open(&path).expect("it is there");
+        for report in reports {
+            assert_eq!(replay.next(), Ok(Some(report)));
+        }
+        assert_eq!(replay.next(), Ok(None));
+        std::fs::write(&path, "{\"version\":1}\n").expect("it is written");
+        let why = Replay::open(&path).and_then(|mut replay| replay.next()).expect_err("no report");
+        assert!(why.contains("line 1 is no report"), "{why}");
+        std::fs::remove_file(&path).expect("removing");
+    }
+}

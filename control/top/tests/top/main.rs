@@ -1,0 +1,9 @@
+//! `orion-top` beside a real oriond with the software GPU, and programs that are slow in one way each.
+
+mod causes;
+mod link;
+mod metrics;
+mod pool;
+mod probes;
+mod scene;
+mod terminal;

@@ -1,0 +1,407 @@
+//! What the worker's executor does for each command: three additions in the class's own cache line, and for one in
+//! 128 a look at the clock.
+//!
+//! A sample stands for all commands since the one before, so sums of samples are estimates of the whole. Which command
+//! is next is drawn, lest a loop of as many commands always meets the same one. Waits are no samples: who waits has the
+//! time to look at the clock; and of what takes a driver long by itself (loading code, making contexts) each is timed.
+
+use std::io;
+use std::time::Instant;
+
+use orion_wire::record::Header;
+
+use crate::class::Class;
+use crate::events::{of_class, of_session, times};
+use crate::page::{Writer, add, monotonic_ns};
+use crate::probe;
+
+/// Commands from one sample to the next, in the middle of what is drawn.
+const PERIOD: u32 = 128;
+/// Short moments without work of which one is timed.
+const IDLE_PERIOD: u32 = 64;
+/// A client needs as much for itself, and its largest usual records: see the shim's `SPARE_BYTES`.
+const FULL_BYTES: u64 = 32 << 10;
+/// Looks for work after which a moment of idleness is long enough to be timed.
+const LONG_LOOKS: u32 = 256;
+
+pub struct Recorder {
+    page: Writer,
+    session: u64,
+    /// Commands until the next sample, and since the last one.
+    left: u32,
+    drawn: u32,
+    seed: u32,
+    sample: Option<Sample>,
+    mark: Option<Mark>,
+    /// Where the mark lies, to be compared with; nowhere without one.
+    mark_at: u64,
+    /// When the ring was last seen full.
+    full_at: Option<Instant>,
+    /// When the GPU was last asked in vain, and whether nothing else was done since.
+    asked: Instant,
+    only_asked: bool,
+    idles: u32,
+    /// How long the last timed command of each class was handled.
+    handled_ns: [u64; Class::COUNT],
+}
+
+/// A command that is being timed.
+struct Sample {
+    class: Class,
+    op: u16,
+    weight: u64,
+    taken: Instant,
+    handled: Option<Instant>,
+}
+
+/// The end of what was in the ring at a moment: when it is taken is known how long it was there.
+struct Mark {
+    since: Instant,
+    weight: u64,
+}
+
+/// Where a command was, in the ring.
+pub struct Position {
+    /// Behind it.
+    pub end: u64,
+    pub capacity: u64,
+}
+
+impl Recorder {
+    #[must_use]
+    pub fn new(page: Writer, session: u64) -> Recorder {
+        let mut recorder = Recorder {
+            page,
+            session,
+            left: 1,
+            drawn: 1,
+            seed: 0x9e37_79b9,
+            sample: None,
+            mark: None,
+            mark_at: u64::MAX,
+            full_at: None,
+            asked: Instant::now(),
+            only_asked: false,
+            idles: 0,
+            handled_ns: [0; Class::COUNT],
+        };
+        recorder.draw();
+        recorder
+    }
+
+    /// Measures what this costs a command here, on a page that nobody sees.
+    ///
+    /// # Errors
+    ///
+    /// What the system answers when asked for a page.
+    pub fn cost_picoseconds() -> io::Result<u64> {
+        const COMMANDS: u32 = 4096;
+        let page = Writer::alone()?;
+        let mut trial = Recorder::new(page, 0);
+        let header = Header { size: 144, op: 0x0300, thread: 0, context: 0, sequence: 0 };
+        let mut best = u64::MAX;
+        for _ in 0..2 {
+            let start = Instant::now();
+            for n in 0..u64::from(COMMANDS) {
+                trial.takes(&header, &Position { end: 144 * n, capacity: 1 << 20 }, || 144 * n);
+                trial.handled(&header, false);
+                trial.done();
+            }
+            // The first round touches the page.
+            best = best.min(start.elapsed().as_nanos() as u64 * 1000 / u64::from(COMMANDS));
+        }
+        Ok(best)
+    }
+
+    /// A command was taken. `published` answers up to where there are more.
+    #[inline(always)]
+    pub fn takes(&mut self, header: &Header, at: &Position, published: impl FnOnce() -> u64) {
+        let class = Class::of(header.op);
+        let line = self.page.line(class);
+        add(&line[of_class::CALLS.index], 1);
+        add(&line[of_class::ANSWERED.index], u64::from(header.sequence != 0));
+        add(&line[of_class::BYTES.index], header.size.into());
+        probe::command_begin(self.session, header.op.into(), header.sequence, header.size.into());
+        if at.end >= self.mark_at {
+            self.passed(class);
+        }
+        self.only_asked = false;
+        if class.is_slow() {
+            return self.begin(class, header, 1, at, published());
+        }
+        self.left -= 1;
+        if self.left == 0 {
+            let weight = u64::from(self.drawn);
+            self.draw();
+            self.begin(class, header, weight, at, published());
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn begin(&mut self, class: Class, header: &Header, weight: u64, at: &Position, published: u64) {
+        let taken = Instant::now();
+        self.sample = Some(Sample { class, op: header.op, weight, taken, handled: None });
+        // What a client wrote there is nothing to rely on.
+        let behind = published.saturating_sub(at.end).min(at.capacity);
+        if behind == 0 {
+            self.page.record(class, times::RING, 0, weight);
+        } else if self.mark.is_none() {
+            self.mark = Some(Mark { since: taken, weight });
+            self.mark_at = at.end + behind;
+        }
+        let free = at.capacity - behind;
+        if free >= FULL_BYTES {
+            self.full_at = None;
+            return;
+        }
+        probe::ring_full(self.session, free);
+        if let Some(before) = self.full_at.replace(taken) {
+            self.page.add(of_session::RING_FULL, ns(before, taken));
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn passed(&mut self, class: Class) {
+        self.mark_at = u64::MAX;
+        let Some(Mark { since, weight }) = self.mark.take() else { return };
+        let waited = ns(since, Instant::now());
+        self.page.record(class, times::RING, waited, weight);
+        add(&self.page.line(class)[of_class::RING.index], waited.saturating_mul(weight));
+    }
+
+    /// The next sample, somewhere around a period from here.
+    fn draw(&mut self) {
+        // Xorshift: good enough to be out of step with any loop.
+        self.seed ^= self.seed << 13;
+        self.seed ^= self.seed >> 17;
+        self.seed ^= self.seed << 5;
+        self.drawn = PERIOD / 2 + self.seed % PERIOD;
+        self.left = self.drawn;
+    }
+
+    /// The handler of the last command has returned; `waits` if the command now waits for something.
+    #[inline(always)]
+    pub fn handled(&mut self, header: &Header, waits: bool) {
+        probe::command_end(self.session, header.op.into(), header.sequence, waits.into());
+        if self.sample.is_some() {
+            self.note_handled(header.op, waits);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn note_handled(&mut self, op: u16, waits: bool) {
+        let Some(sample) = &mut self.sample else { return };
+        if sample.op != op {
+            self.sample = None;
+            return;
+        }
+        let now = Instant::now();
+        sample.handled = Some(now);
+        let (class, weight, driver) = (sample.class, sample.weight, ns(sample.taken, now));
+        let line = self.page.line(class);
+        self.handled_ns[class as usize] = driver;
+        add(&line[of_class::SAMPLES.index], 1);
+        add(&line[of_class::DRIVER.index], driver.saturating_mul(weight));
+        self.page.record(class, times::DRIVER, driver, weight);
+        if waits {
+            self.sample = None;
+        }
+    }
+
+    /// And it was answered, if it was to be.
+    #[inline(always)]
+    pub fn done(&mut self) {
+        if self.sample.is_some() {
+            self.note_done();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn note_done(&mut self) {
+        let Some(Sample { class, weight, taken, handled: Some(handled), .. }) = self.sample.take() else { return };
+        let now = Instant::now();
+        self.page.record(class, times::TIME, ns(taken, now), weight);
+        add(&self.page.line(class)[of_class::WORKER.index], ns(handled, now).saturating_mul(weight));
+    }
+
+    /// Bytes that a copy moves, beyond those of its command.
+    #[inline]
+    pub fn moves(&self, op: u16, bytes: u64) {
+        add(&self.page.line(Class::of(op))[of_class::BYTES.index], bytes);
+    }
+
+    /// Commands wait, and the GPU was asked in vain. Answers when that was.
+    pub fn asked_in_vain(&mut self) -> Instant {
+        let now = Instant::now();
+        if self.only_asked {
+            self.page.add(of_session::PARKED, ns(self.asked, now));
+        }
+        (self.asked, self.only_asked) = (now, true);
+        now
+    }
+
+    /// A command waits from now on.
+    pub fn waits(&self, header: &Header) {
+        probe::wait_begin(self.session, header.op.into(), header.sequence);
+    }
+
+    /// What a command waited for has come, `since` being when it was first asked for in vain.
+    pub fn waited(&self, header: &Header, since: Option<Instant>) {
+        let class = Class::of(header.op);
+        let waited = since.map_or(0, |since| ns(since, self.asked));
+        // Before it waited it was handled, which is not timed each time.
+        self.page.record(class, times::TIME, waited + self.handled_ns[class as usize], 1);
+        if since.is_some() {
+            add(&self.page.line(class)[of_class::WAIT.index], waited);
+            probe::wait_end(self.session, header.op.into(), header.sequence, waited);
+        }
+    }
+
+    /// The worker had nothing to do since then, and sleeps until there is something.
+    pub fn sleeps(&self, since: Instant) {
+        let already = since.elapsed().as_nanos() as u64;
+        self.page.set(of_session::ASLEEP_SINCE, monotonic_ns().saturating_sub(already));
+    }
+
+    /// The worker had nothing to do since then, and looked so often for something. A short moment is timed now and
+    /// then, and stands for others.
+    #[inline]
+    pub fn idled(&mut self, since: Instant, looks: u32, slept: bool) {
+        self.only_asked = false;
+        let weight = match slept || looks >= LONG_LOOKS {
+            true => 1,
+            false => {
+                self.idles += 1;
+                if !self.idles.is_multiple_of(IDLE_PERIOD) {
+                    return;
+                }
+                IDLE_PERIOD
+            }
+        };
+        self.page.add(of_session::IDLE, ns(since, Instant::now()) * u64::from(weight));
+        if slept {
+            // The first command after a sleep, so that something is known of sessions with little to do.
+            self.drawn -= self.left - 1;
+            self.left = 1;
+            self.full_at = None;
+            self.page.set(of_session::ASLEEP_SINCE, 0);
+        }
+    }
+
+    /// Held back by the arbiter of shares: by other tenants, or by the session's own limit.
+    pub fn held_back(&self, by_others: bool, ns: u64) {
+        self.page.add(if by_others { of_session::LEASE_WAIT } else { of_session::CAP_WAIT }, ns);
+        probe::held_back(self.session, by_others.into(), ns);
+    }
+
+    /// For who has words of his own there.
+    #[must_use]
+    pub fn page(&self) -> &Writer {
+        &self.page
+    }
+}
+
+fn ns(from: Instant, to: Instant) -> u64 {
+    to.saturating_duration_since(from).as_nanos() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use orion_wire::generated::ops;
+
+    use super::*;
+
+    fn header(op: u16, sequence: u64) -> Header {
+        Header { size: 128, op, thread: 0, context: 0, sequence }
+    }
+
+    fn recorder() -> Recorder {
+        Recorder::new(Writer::alone().expect("a page"), 7)
+    }
+
+    fn run(recorder: &mut Recorder, count: u64, behind: u64) {
+        let launch = header(ops::CU_LAUNCH_KERNEL, 0);
+        for n in 1..=count {
+            let end = 128 * n;
+            recorder.takes(&launch, &Position { end, capacity: 1 << 20 }, || end + behind);
+            recorder.handled(&launch, false);
+            recorder.done();
+        }
+    }
+
+    #[test]
+    fn every_command_is_counted_and_samples_stand_for_all() {
+        const COUNT: u64 = 100_000;
+        let mut recorder = recorder();
+        run(&mut recorder, COUNT, 0);
+        let read = recorder.page().read();
+        assert_eq!(read.class(Class::Launch, of_class::CALLS), COUNT);
+        assert_eq!(read.class(Class::Launch, of_class::BYTES), COUNT * 128);
+        assert_eq!(read.class(Class::Launch, of_class::ANSWERED), 0);
+        let samples = read.class(Class::Launch, of_class::SAMPLES);
+        assert!((COUNT / 150..COUNT / 110).contains(&samples), "{samples}");
+        let timed: u64 = read.histogram(Class::Launch, times::TIME).iter().map(|(_, n)| n).sum();
+        assert!((COUNT - 400..=COUNT).contains(&timed), "{timed} of {COUNT} are stood for");
+    }
+
+    #[test]
+    fn what_lies_behind_a_command_is_how_long_the_ring_takes() {
+        let mut recorder = recorder();
+        run(&mut recorder, 1000, 128 * 100);
+        let read = recorder.page().read();
+        assert!(read.class(Class::Launch, of_class::RING) > 0);
+        assert_eq!(read.session(of_session::RING_FULL), 0);
+        run(&mut recorder, 1000, 1 << 20);
+        assert!(recorder.page().read().session(of_session::RING_FULL) > 0);
+        // Positions that no client writes.
+        run(&mut recorder, 1000, u64::MAX >> 1);
+    }
+
+    #[test]
+    fn a_wait_is_from_the_first_look_in_vain_to_the_last() {
+        let mut recorder = recorder();
+        let wait = header(ops::CU_STREAM_SYNCHRONIZE, 9);
+        recorder.takes(&wait, &Position { end: 128, capacity: 1 << 20 }, || 128);
+        recorder.handled(&wait, true);
+        let since = recorder.asked_in_vain();
+        recorder.waits(&wait);
+        std::thread::sleep(Duration::from_millis(20));
+        recorder.asked_in_vain();
+        recorder.waited(&wait, Some(since));
+        // And one whose answer was there at once.
+        recorder.waited(&wait, None);
+        let read = recorder.page().read();
+        assert_eq!(read.class(Class::Wait, of_class::ANSWERED), 1);
+        let waited = read.class(Class::Wait, of_class::WAIT);
+        assert!(waited >= 20_000_000, "{waited}");
+        assert_eq!(read.session(of_session::PARKED), waited);
+        assert_eq!(read.histogram(Class::Wait, times::TIME).iter().map(|(_, n)| n).sum::<u64>(), 2);
+    }
+
+    #[test]
+    fn idleness_counts_when_it_is_long_and_the_command_behind_a_sleep_is_timed() {
+        let mut recorder = recorder();
+        let start = Instant::now();
+        recorder.sleeps(start);
+        std::thread::sleep(Duration::from_millis(5));
+        // It is told while it lasts, too.
+        assert!(recorder.page().read().session(of_session::IDLE) >= 5_000_000);
+        recorder.idled(start, 0, true);
+        assert!(recorder.page().read().session(of_session::IDLE) >= 5_000_000);
+        run(&mut recorder, 1, 0);
+        assert_eq!(recorder.page().read().class(Class::Launch, of_class::SAMPLES), 1);
+    }
+
+    #[test]
+    fn the_cost_is_measured() {
+        let cost = Recorder::cost_picoseconds().expect("a page");
+        // Of a debug build on a busy machine, in picoseconds.
+        assert!((100..1_000_000).contains(&cost), "{cost}");
+    }
+}

@@ -1,0 +1,190 @@
+//! What oriond says of its sessions at one moment, as JSON: what `orion-top` shows, records and replays.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::class::Class;
+use crate::events::{Event, of_class, of_session, times};
+use crate::histogram::Counts;
+use crate::page::Snapshot;
+
+/// Raised when something changes its meaning.
+pub const VERSION: u32 = 1;
+/// Sessions in one report. There are no more on a server, as a rule.
+pub const SESSIONS_MAX: usize = 1024;
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    pub version: u32,
+    pub node: String,
+    pub unix_ms: u64,
+    /// A clock that does not jump.
+    pub monotonic_ns: u64,
+    pub sessions: Vec<Session>,
+    /// There are more than may be told of at once.
+    pub left_out: u64,
+}
+
+/// One session.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Session {
+    pub session: u64,
+    pub client: Client,
+    /// How its bytes come here.
+    pub transport: String,
+    pub tenant: Option<String>,
+    pub lease: Option<String>,
+    pub age_ms: u64,
+    pub worker_pid: i32,
+    /// Percent of a GPU's time that each of its vGPUs may have, where that is known.
+    pub entitled_percent: Option<u32>,
+    pub memory: Vec<Memory>,
+    pub cores: Option<Cores>,
+    pub wire: Option<Wire>,
+    /// Of [`of_session`], by name.
+    pub counters: BTreeMap<String, u64>,
+    /// Of classes with commands, by name.
+    pub classes: BTreeMap<String, OfClass>,
+}
+
+/// Who a session is for, by the client's word but for user and address.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Client {
+    pub program: String,
+    pub pid: u32,
+    /// A user of this machine, as `uid 7`, or an address.
+    pub from: String,
+    /// Where the system shows it: of programs on this machine.
+    pub container: Option<String>,
+    pub pod: Option<String>,
+}
+
+/// Bytes of a vGPU's memory.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Memory {
+    pub used: u64,
+    pub limit: u64,
+}
+
+/// Of the worker's threads, by the system's count: on a core, and wanting one.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cores {
+    /// Of the thread that executes commands.
+    pub executor_run_ns: u64,
+    pub executor_queued_ns: u64,
+    /// Of all of them.
+    pub run_ns: u64,
+    pub queued_ns: u64,
+    pub threads: u64,
+}
+
+/// The connection of a client elsewhere, by the system's count.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wire {
+    pub rtt_ns: u64,
+    pub rtt_variance_ns: u64,
+    /// Segments sent again, since it began, and those on the way.
+    pub retransmits: u64,
+    pub unacked: u64,
+    pub sent_bytes: u64,
+    pub received_bytes: u64,
+}
+
+/// One class.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OfClass {
+    /// Of [`of_class`], by name.
+    pub counters: BTreeMap<String, u64>,
+    /// Of [`times`], by name.
+    pub histograms: BTreeMap<String, Counts>,
+}
+
+impl Report {
+    /// All but the sessions.
+    #[must_use]
+    pub fn clone_head(&self) -> Report {
+        let Report { version, node, unix_ms, monotonic_ns, sessions: _, left_out } = self;
+        let (node, sessions) = (node.clone(), Vec::new());
+        Report {
+            version: *version,
+            node,
+            unix_ms: *unix_ms,
+            monotonic_ns: *monotonic_ns,
+            sessions,
+            left_out: *left_out,
+        }
+    }
+}
+
+impl Session {
+    /// Takes over what a page says.
+    pub fn has(&mut self, page: &Snapshot) {
+        self.counters = of_session::ALL.iter().map(|e| (e.name.to_owned(), page.session(*e))).collect();
+        let used = Class::ALL.iter().filter(|class| page.class(**class, of_class::CALLS) != 0);
+        self.classes = used.map(|class| (class.name().to_owned(), of(*class, page))).collect();
+    }
+
+    #[must_use]
+    pub fn counter(&self, event: Event) -> u64 {
+        self.counters.get(event.name).copied().unwrap_or(0)
+    }
+
+    #[must_use]
+    pub fn class(&self, class: Class) -> Option<&OfClass> {
+        self.classes.get(class.name())
+    }
+
+    /// Of all classes together.
+    #[must_use]
+    pub fn sum(&self, event: Event) -> u64 {
+        self.classes.values().fold(0, |sum, of| sum.saturating_add(of.counter(event)))
+    }
+}
+
+fn of(class: Class, page: &Snapshot) -> OfClass {
+    OfClass {
+        counters: of_class::ALL.iter().map(|e| (e.name.to_owned(), page.class(class, *e))).collect(),
+        histograms: times::ALL.iter().map(|e| (e.name.to_owned(), page.histogram(class, *e).clone())).collect(),
+    }
+}
+
+impl OfClass {
+    #[must_use]
+    pub fn counter(&self, event: Event) -> u64 {
+        self.counters.get(event.name).copied().unwrap_or(0)
+    }
+
+    #[must_use]
+    pub fn histogram(&self, event: Event) -> &Counts {
+        static NOTHING: Counts = Counts::new();
+        self.histograms.get(event.name).unwrap_or(&NOTHING)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::page::{Writer, add};
+
+    use super::*;
+
+    #[test]
+    fn what_a_page_says_comes_back_from_json() {
+        let page = Writer::alone().expect("a page");
+        add(&page.line(Class::Graph)[of_class::CALLS.index], 3);
+        page.record(Class::Graph, times::TIME, 1000, 2);
+        page.add(of_session::CAP_WAIT, 9);
+        let mut session = Session { session: 4, ..Session::default() };
+        session.has(&page.read());
+        let report = Report { version: VERSION, sessions: vec![session], ..Report::default() };
+        let text = serde_json::to_string(&report).expect("plain data");
+        let back: Report = serde_json::from_str(&text).expect("what was written");
+        assert_eq!(back, report);
+        let session = &back.sessions[0];
+        assert_eq!(session.counter(of_session::CAP_WAIT), 9);
+        assert_eq!(session.sum(of_class::CALLS), 3);
+        let counts = session.class(Class::Graph).expect("it was used").histogram(times::TIME);
+        assert_eq!(counts.iter().map(|(_, n)| n).sum::<u64>(), 2);
+        assert!(session.class(Class::Launch).is_none());
+    }
+}
