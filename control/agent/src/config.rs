@@ -1,6 +1,6 @@
-//! What the agent finds in oriond's `server.conf`: where the controller is, how the GPUs are split, what of them is the
-//! node's own reserve, where oriond listens; and in a section of its own, `[agent]`, any of its options by its name (`server_key_file` for
-//! `--server-key-file`).
+//! What the agent finds in oriond's `server.conf`: where the controller is, how the GPUs are split, what of them is
+//! the node's own reserve, where oriond listens; and in a section of its own, `[agent]`, any of its options by its
+//! name (`server_key_file` for `--server-key-file`).
 //!
 //! A file becomes options that stand before those of the command line, which therefore decide.
 

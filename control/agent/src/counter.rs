@@ -122,7 +122,8 @@ fn admit(program: &UnixStream, shown: &str, client_key: Option<&str>) -> Result<
         Some(key) if is_same(shown, key) => Ok(()),
         Some(_) => Err("this needs the pool's client-key (ORION_CLIENT_KEY), or the user of orion-agent".to_owned()),
         None => Err(format!(
-            "user {uid} is neither root nor the user of orion-agent; others need a --client-key-file there, and that key"
+            "user {uid} is neither root nor the user of orion-agent; others need a --client-key-file there, and that \
+             key"
         )),
     }
 }

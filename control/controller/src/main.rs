@@ -137,9 +137,10 @@ async fn serve(listener: std::net::TcpListener, service: Service) -> Result<(), 
         .fallback(web::nothing);
     let local = listener.local_addr().map_err(|e| e.to_string())?;
     info!("Controller is launching, listening on {local}");
+    let listener = listener.tap_io(answer_at_once);
     // Streams of those who watch have no end, so nobody is waited for.
     tokio::select! {
-        served = axum::serve(listener.tap_io(answer_at_once), router) => served.map_err(|e| format!("serving failed: {e}")),
+        served = axum::serve(listener, router) => served.map_err(|e| format!("serving failed: {e}")),
         () = told_to_end() => {
             info!("ending; what is running goes on without the controller");
             // An etcd that does not answer is not waited for: its lease ends by itself.

@@ -3,7 +3,8 @@
 //! Nothing here does I/O or looks at a clock: each operation is told the time, and leaves behind what has to be stored
 //! and what has happened. So a test can let years pass, lose messages and stop the controller between any two steps.
 //!
-//! A node's own reserve is a pool too, of one node, in the agent beside it: [`Lender`] says which part of a node is whose.
+//! A node's own reserve is a pool too, of one node, in the agent beside it: [`Lender`] says which part of a node is
+//! whose.
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! All nodes of a pool, by name, and in the order in which they are looked at for room: a pool of a thousand nodes is not
-//! searched whole for each vGPU.
+//! All nodes of a pool, by name, and in the order in which they are looked at for room: a pool of a thousand nodes is
+//! not searched whole for each vGPU.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -189,8 +189,8 @@ pub struct Pool {
     queue: VecDeque<Waiting>,
     /// Of each node, what is over and of which it has not heard yet.
     revoked: BTreeMap<String, BTreeSet<AllocationId>>,
-    /// What each node has lent of its own reserve, as it has last said. Nothing of it is this pool's to lend, so nothing
-    /// of it is stored: it is said again.
+    /// What each node has lent of its own reserve, as it has last said. Nothing of it is this pool's to lend, so
+    /// nothing of it is stored: it is said again.
     lent: BTreeMap<String, Lent>,
     changes: Vec<Change>,
     events: Vec<Event>,

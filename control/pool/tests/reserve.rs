@@ -1,5 +1,5 @@
-//! A controller and a node's own reserve against a model: whoever of the two is away, comes back or forgets, nothing of a
-//! GPU is lent twice, and when they talk to each other again the one knows what the other has lent.
+//! A controller and a node's own reserve against a model: whoever of the two is away, comes back or forgets, nothing of
+//! a GPU is lent twice, and when they talk to each other again the one knows what the other has lent.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -11,8 +11,8 @@ use crate::pool_client::PoolClient;
 /// By which a controller that does not lead says who does.
 pub const HEADER: &str = "orion-leader";
 
-/// A controller that is there takes a connection at once. Who tries while the way is cut sends each packet later than the
-/// one before, so he begins anew, and is heard soon after the way is back.
+/// A controller that is there takes a connection at once. Who tries while the way is cut sends each packet later than
+/// the one before, so he begins anew, and is heard soon after the way is back.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The port of a controller that none is named of.

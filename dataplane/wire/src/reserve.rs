@@ -1,5 +1,5 @@
-//! What a program and the agent of a node say to each other over a local socket of the agent's, where the program reaches
-//! no controller of its pool.
+//! What a program and the agent of a node say to each other over a local socket of the agent's, where the program
+//! reaches no controller of its pool.
 //!
 //! ```text
 //! program                                 agent
@@ -7,8 +7,8 @@
 //!         <---------------------------    Lent (a lease), or No
 //!   Begun  ---------------------------->  the session has begun; from now on oriond says when it is over
 //! ```
-//! The connection stands for what was lent: if it ends before `Begun`, that is free again. Each message is a frame of kind
-//! [`KIND`], as in a handshake.
+//! The connection stands for what was lent: if it ends before `Begun`, that is free again. Each message is a frame of
+//! kind [`KIND`], as in a handshake.
 
 use crate::codec::{Fault, Reader, Writer};
 use crate::lease::{LEASE_BYTES_MAX, LeaseId, name};

@@ -85,8 +85,8 @@ fn not_reached(controller: &str, e: &io::Error) -> Trouble {
     Trouble::NotNow(format!("the pool's controller at {controller} is not reached: {e}"))
 }
 
-/// Asks for vGPUs, and again as long as no controller is reached that leads; then this node may have some of its own. The
-/// error is one line: what was asked, what is free, and what to try.
+/// Asks for vGPUs, and again as long as no controller is reached that leads; then this node may have some of its own.
+/// The error is one line: what was asked, what is free, and what to try.
 pub fn ask(wanted: &Wanted, program: &str) -> Result<Granted, NoSession> {
     // A name of our own, under which the same is answered if the controller is asked again.
     let nonce = fresh_nonce().map_err(|e| format!("reading random bytes failed: {e}"))?;

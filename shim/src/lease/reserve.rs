@@ -1,5 +1,5 @@
-//! One question to the agent of this node, where no controller of the pool is reached: whether it lends something of the
-//! node's own reserve.
+//! One question to the agent of this node, where no controller of the pool is reached: whether it lends something of
+//! the node's own reserve.
 
 // UNSAFETY: getuid.
 

@@ -1,4 +1,5 @@
-//! A node's own reserve, with real processes: what is lent of it while the controller is away, and what becomes of that.
+//! A node's own reserve, with real processes: what is lent of it while the controller is away, and what becomes of
+//! that.
 
 use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
