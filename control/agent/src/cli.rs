@@ -35,6 +35,18 @@ pub struct Cli {
     /// MiB of device memory that a vGPU takes besides its own, for its context [default: 640, on the software GPU 0]
     #[arg(long, value_name = "MIB")]
     pub reserve: Option<u64>,
+    /// vGPUs of each GPU, of the --vgpu-count, that no controller lends: while none is reached, programs on this
+    /// machine are lent them by this agent [default: none]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=99))]
+    pub reserve_vgpus: Option<u32>,
+    /// The socket at which they ask for them [default: reserve.sock where oriond has its socket by default:
+    /// $XDG_RUNTIME_DIR/orion, /run/orion for root, else /tmp/orion-UID]
+    #[arg(long, value_name = "PATH", requires = "reserve_vgpus")]
+    pub reserve_socket: Option<PathBuf>,
+    /// File with the controller's client-key: who shows it is lent of the reserve, whichever user runs it [default:
+    /// only programs of this user and of root]
+    #[arg(long, value_name = "FILE", requires = "reserve_vgpus")]
+    pub client_key_file: Option<PathBuf>,
     /// File with the controller's server-key
     #[arg(long, value_name = "FILE")]
     pub server_key_file: Option<PathBuf>,

@@ -1,6 +1,6 @@
-//! What the agent finds in oriond's `server.conf`: where the controller is, how the GPUs are split, where oriond
-//! listens; and in a section of its own, `[agent]`, any of its options by its name (`server_key_file` for
-//! `--server-key-file`).
+//! What the agent finds in oriond's `server.conf`: where the controller is, how the GPUs are split, what of them is
+//! the node's own reserve, where oriond listens; and in a section of its own, `[agent]`, any of its options by its
+//! name (`server_key_file` for `--server-key-file`).
 //!
 //! A file becomes options that stand before those of the command line, which therefore decide.
 
@@ -37,9 +37,12 @@ fn read(text: &str, options: &[String]) -> Result<Vec<String>, String> {
     let empty = Properties::new();
     let server = ini.section(Some("server")).unwrap_or(&empty);
     let controller = ini.get_from(Some("controller"), "controller_addr").filter(|value| !value.is_empty());
-    for (option, value) in
-        [("controller", controller), ("pool", server.get("pool")), ("vgpu-count", server.get("vgpu_count"))]
-    {
+    for (option, value) in [
+        ("controller", controller),
+        ("pool", server.get("pool")),
+        ("vgpu-count", server.get("vgpu_count")),
+        ("reserve-vgpus", server.get("reserve").filter(|count| *count != "0")),
+    ] {
         value.into_iter().for_each(|value| add(option, value));
     }
     let own = ini.section(Some("agent")).unwrap_or(&empty);
@@ -109,6 +112,10 @@ mod tests {
         assert_eq!(options(text).as_deref(), Ok(said));
         let text = "[server]\npool=/p\nsocket=/run/orion/oriond.sock\n";
         assert_eq!(options(text).as_deref(), Ok("--pool /p --address unix:/run/orion/oriond.sock"));
+        let text = "[server]\npool=/p\nvgpu_count=4\nreserve=1\nsocket=/s\n";
+        assert_eq!(options(text).as_deref(), Ok("--pool /p --vgpu-count 4 --reserve-vgpus 1 --address unix:/s"));
+        let text = "[server]\npool=/p\nreserve=0\nsocket=/s\n";
+        assert_eq!(options(text).as_deref(), Ok("--pool /p --address unix:/s"));
         let text = "[server]\npool=/p\nbind_addr=0.0.0.0\n[agent]\naddress=tcp:gpu-7:9960\n";
         assert_eq!(options(text).as_deref(), Ok("--pool /p --address tcp:gpu-7:9960"));
         assert!(options("[server]\npool=/p\nbind_addr=::1\n").unwrap().ends_with("--address tcp:[::1]:9960"));

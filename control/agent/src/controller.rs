@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use orion_proto::pool_client::PoolClient;
-use orion_proto::{HeartbeatRequest, Usage, leader};
+use orion_proto::{Allocation, HeartbeatRequest, Usage, leader};
 use orion_wire::agent::Used;
 use orion_wire::lease::LeaseId;
 use tokio::runtime::Runtime;
@@ -44,13 +44,16 @@ pub struct Registered {
 pub enum Failure {
     /// It does not know the node.
     Unknown(String),
-    Other(String),
+    /// Nobody answers who leads the pool, and can change it.
+    Unreached(String),
+    /// It answers, and refuses the node.
+    Refused(String),
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Failure::Unknown(text) | Failure::Other(text) => f.write_str(text),
+            Failure::Unknown(text) | Failure::Unreached(text) | Failure::Refused(text) => f.write_str(text),
         }
     }
 }
@@ -86,14 +89,14 @@ impl Controller {
         match <[u8; 32]>::try_from(reply.lease_key.as_slice()) {
             Ok(key) => Ok(Registered { key, controller_unix_ms }),
             Err(_) if report.request().oriond.is_empty() => Ok(Registered { key: [0; 32], controller_unix_ms }),
-            Err(_) => Err(Failure::Other(format!(
+            Err(_) => Err(Failure::Refused(format!(
                 "the controller at {} gives no key for leases; is it older than this agent?",
                 self.address()
             ))),
         }
     }
 
-    /// Answers what is over.
+    /// `lent` is what the node has lent of its own reserve. Answers what is over.
     pub fn heartbeat(
         &mut self,
         node: &str,
@@ -101,6 +104,7 @@ impl Controller {
         ended: &[LeaseId],
         used: &[Used],
         mut reports: HashMap<String, String>,
+        lent: Vec<Allocation>,
     ) -> Result<Vec<LeaseId>, Failure> {
         let names = |ids: &[LeaseId]| ids.iter().map(LeaseId::to_string).collect();
         let usage = |used: &Used| {
@@ -109,11 +113,11 @@ impl Controller {
             Usage { allocation, vgpu_bytes: used.vgpu_bytes.clone(), report }
         };
         let (live, ended, used) = (names(live), names(ended), used.iter().map(usage).collect());
-        let request = self.with_key(HeartbeatRequest { node: node.to_owned(), live, ended, used });
+        let request = self.with_key(HeartbeatRequest { node: node.to_owned(), live, ended, used, lent });
         let mut client = self.client()?;
         let answer = self.runtime.block_on(async { timeout(PATIENCE, client.heartbeat(request)).await });
         let reply = self.heard(answer)?;
-        reply.over.iter().map(|id| id.parse().map_err(Failure::Other)).collect()
+        reply.over.iter().map(|id| id.parse().map_err(Failure::Refused)).collect()
     }
 
     /// The one that leads. It is looked for if it is not known.
@@ -123,7 +127,7 @@ impl Controller {
         }
         let found = self.runtime.block_on(leader::find(&self.addresses, PATIENCE));
         let (channel, address) = found
-            .map_err(|why| Failure::Other(format!("no controller of the pool is reached: {why}; trying again")))?;
+            .map_err(|why| Failure::Unreached(format!("no controller of the pool is reached: {why}; trying again")))?;
         let client = PoolClient::new(channel);
         self.leader = Some((client.clone(), address));
         Ok(client)
@@ -157,7 +161,9 @@ impl Controller {
         let text = match status.code() {
             Code::NotFound => return Failure::Unknown(status.message().to_owned()),
             Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::Unknown => {
-                format!("the controller at {} is not reached: {}; trying again", self.address(), status.message())
+                let address = self.address();
+                let text = format!("the controller at {address} is not reached: {}; trying again", status.message());
+                return Failure::Unreached(text);
             }
             Code::Unauthenticated => {
                 format!(
@@ -168,7 +174,7 @@ impl Controller {
             }
             _ => format!("the controller at {} refuses this node: {}", self.address(), status.message()),
         };
-        Failure::Other(text)
+        Failure::Refused(text)
     }
 
     fn compare_clocks(&mut self, theirs: u64) {
@@ -186,10 +192,18 @@ fn now_unix_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
+/// What a file with a key says.
+pub fn key_of(path: &Path) -> Result<String, String> {
+    let text = std::fs::read_to_string(path).map_err(|e| format!("reading the key {} failed: {e}", path.display()))?;
+    match text.trim_end_matches(['\r', '\n']) {
+        "" => Err(format!("{} is empty, and has to hold a key", path.display())),
+        key => Ok(key.to_owned()),
+    }
+}
+
 fn read_key(path: &Path) -> Result<MetadataValue<Ascii>, String> {
     let name = path.display();
-    let text = std::fs::read_to_string(path).map_err(|e| format!("reading --server-key-file {name} failed: {e}"))?;
-    let value = format!("Bearer {}", text.trim_end_matches(['\r', '\n']));
+    let value = format!("Bearer {}", key_of(path)?);
     value
         .parse()
         .map_err(|_| format!("the key in {name} has characters that no header has; make one of letters and digits"))

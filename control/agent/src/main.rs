@@ -4,11 +4,14 @@
 mod cli;
 mod config;
 mod controller;
+mod counter;
 mod oriond;
 mod report;
+mod reserve;
 mod stats;
 
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::{CommandFactory, Parser};
@@ -18,8 +21,9 @@ use tracing::{info, warn};
 
 use crate::cli::Cli;
 use crate::controller::{Controller, Failure};
-use crate::oriond::{Oriond, State};
+use crate::oriond::Oriond;
 use crate::report::Report;
+use crate::reserve::Reserve;
 use crate::stats::Stats;
 
 /// How long oriond may let an answer wait for something to tell: what the controller ends is ended as late as that.
@@ -54,6 +58,8 @@ fn arguments() -> Result<Cli, String> {
 fn run(cli: Cli) -> Result<(), String> {
     let mut report = Report::new(&cli)?;
     let mut controller = Controller::new(&cli.controller, cli.server_key_file.as_deref())?;
+    let reserve = cli.reserve_vgpus.map(|_| open_reserve(&cli)).transpose()?;
+    let reserve = reserve.as_deref();
     info!("Connecting to Orion Controller {}", controller.address());
     let mut told = Told::default();
     loop {
@@ -61,8 +67,9 @@ fn run(cli: Cli) -> Result<(), String> {
             Ok((server, oriond)) => {
                 told.again();
                 report.has(&server);
-                serve(&mut controller, oriond, &report, Stats::new(&cli));
+                serve(&mut controller, oriond, &report, Stats::new(&cli), reserve);
                 report.has_nothing();
+                reserve.inspect(|reserve| reserve.has_nothing());
                 warn!("oriond is gone; the controller is told that the node has no GPU until it comes again");
             }
             Err(why) => told.tell(&why),
@@ -75,25 +82,49 @@ fn run(cli: Cli) -> Result<(), String> {
     }
 }
 
+fn open_reserve(cli: &Cli) -> Result<Arc<Reserve>, String> {
+    let client_key = cli.client_key_file.as_deref().map(controller::key_of).transpose()?;
+    let path = cli.reserve_socket.clone().unwrap_or_else(counter::default_socket);
+    let reserve = Arc::new(Reserve::new());
+    counter::open(&path, reserve.clone(), client_key).map_err(|why| format!("--reserve-socket: {why}"))?;
+    info!("programs on this node ask for its reserve at {}", path.display());
+    Ok(reserve)
+}
+
 /// As long as this oriond is there.
-fn serve(controller: &mut Controller, mut oriond: Oriond, report: &Report, stats: Stats) {
+fn serve(controller: &mut Controller, mut oriond: Oriond, report: &Report, stats: Stats, reserve: Option<&Reserve>) {
     let mut beat = Beat { stats: Some(stats), ..Beat::default() };
     let mut told = Told::default();
+    if let Some(Err(why)) = reserve.map(|reserve| keep(&mut oriond, report, reserve, &mut beat)) {
+        return warn!(why, "this node's own reserve cannot be had");
+    }
     loop {
-        match step(controller, &mut oriond, report, &mut beat) {
+        match step(controller, &mut oriond, report, reserve, &mut beat) {
             Ok(()) => told.again(),
             Err(Trouble::Oriond(why)) => return warn!(why, "talking to oriond failed"),
-            Err(Trouble::Controller(why)) => {
+            Err(Trouble::Controller(failure)) => {
                 beat.is_registered = false;
-                told.tell(&why);
-                // oriond has to be there all the same.
-                if let Err(why) = oriond.look(beat.heard, Vec::new(), Duration::ZERO) {
-                    return warn!(why, "talking to oriond failed");
+                told.tell(&failure.to_string());
+                // One that refuses this node is there.
+                let reached = matches!(failure, Failure::Refused(_)).then(|| controller.address());
+                reserve.inspect(|reserve| reserve.reaches(reached.as_deref()));
+                // oriond has to be there all the same, and what it says is of use to the reserve.
+                match oriond.look(beat.heard, std::mem::take(&mut beat.over), Duration::ZERO) {
+                    Ok(state) => beat.over.extend(reserve.iter().flat_map(|reserve| reserve.look(&state))),
+                    Err(why) => return warn!(why, "talking to oriond failed"),
                 }
                 std::thread::sleep(PAUSE);
             }
         }
     }
+}
+
+/// Tells oriond whose leases are of the reserve, and finds out what an earlier agent has lent of it.
+fn keep(oriond: &mut Oriond, report: &Report, reserve: &Reserve, beat: &mut Beat) -> Result<(), String> {
+    let running = oriond.look(0, Vec::new(), Duration::ZERO)?.reserve;
+    let kept = reserve.has(&report.request(), &running)?;
+    beat.over = kept.over;
+    oriond.keep(report.node(), kept.key, reserve::now_unix_ms())
 }
 
 /// What is known of one oriond and said to the controller.
@@ -113,33 +144,45 @@ struct Beat {
 
 enum Trouble {
     Oriond(String),
-    Controller(String),
+    Controller(Failure),
 }
 
-fn step(controller: &mut Controller, oriond: &mut Oriond, report: &Report, beat: &mut Beat) -> Result<(), Trouble> {
+fn step(
+    controller: &mut Controller,
+    oriond: &mut Oriond,
+    report: &Report,
+    reserve: Option<&Reserve>,
+    beat: &mut Beat,
+) -> Result<(), Trouble> {
     if !beat.is_registered {
-        let registered = controller.register(report).map_err(|why| Trouble::Controller(why.to_string()))?;
+        let registered = controller.register(report).map_err(Trouble::Controller)?;
         let belong = oriond.belong(report.node(), registered.key, registered.controller_unix_ms);
         belong.map_err(Trouble::Oriond)?;
         info!("Successfully connect to Orion Controller.");
         report.lines().for_each(|line| info!("{line}"));
         (beat.is_registered, beat.at) = (true, None);
+        reserve.inspect(|reserve| reserve.reaches(Some(&controller.address())));
     }
-    let State { version, live, ended, used } =
-        oriond.look(beat.heard, std::mem::take(&mut beat.over), LOOK).map_err(Trouble::Oriond)?;
-    if version == beat.heard && used == beat.used && beat.at.is_some_and(|at| at.elapsed() < HEARTBEAT) {
+    let state = oriond.look(beat.heard, std::mem::take(&mut beat.over), LOOK).map_err(Trouble::Oriond)?;
+    beat.over.extend(reserve.iter().flat_map(|reserve| reserve.look(&state)));
+    // Without a reserve the controller has what an earlier agent has lent of one ended.
+    let live = if reserve.is_some() { state.live_of_pool() } else { state.live.clone() };
+    let lent = reserve.map(Reserve::lent).unwrap_or_default();
+    let (version, used) = (state.version, &state.used);
+    if version == beat.heard && *used == beat.used && beat.at.is_some_and(|at| at.elapsed() < HEARTBEAT) {
         return Ok(());
     }
     // Nobody is there to look at sessions of which there are none.
     let stats = beat.stats.as_mut().filter(|_| !live.is_empty());
     let reports = stats.map(|stats| stats.reports(report.node())).unwrap_or_default();
-    match controller.heartbeat(report.node(), &live, &ended, &used, reports) {
+    match controller.heartbeat(report.node(), &live, &state.ended, used, reports, lent) {
         Ok(over) => {
             over.iter()
-                .filter(|id| live.contains(id))
+                .filter(|id| state.live.contains(id))
                 .for_each(|id| info!("allocation {id} is over, ending its session"));
-            (beat.heard, beat.at, beat.over) = (version, Some(Instant::now()), over);
-            beat.used = used;
+            (beat.heard, beat.at) = (version, Some(Instant::now()));
+            beat.over.extend(over);
+            beat.used.clone_from(used);
             Ok(())
         }
         Err(Failure::Unknown(why)) => {
@@ -147,7 +190,7 @@ fn step(controller: &mut Controller, oriond: &mut Oriond, report: &Report, beat:
             beat.is_registered = false;
             Ok(())
         }
-        Err(why) => Err(Trouble::Controller(why.to_string())),
+        Err(why) => Err(Trouble::Controller(why)),
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use orion_transport::fds;
 use orion_transport::socket::{peer_credentials, receive_timeout};
 use orion_wire::agent::{AGENT_VERSION, Answer, Ask, Gpu, KIND, Used};
-use orion_wire::lease::LeaseId;
+use orion_wire::lease::{Lease, LeaseId};
 
 /// An oriond that says nothing for this long beyond what it was asked to wait is stopped, or none.
 const SILENCE_SECONDS_MAX: i64 = 10;
@@ -33,6 +33,15 @@ pub struct State {
     pub ended: Vec<LeaseId>,
     /// Of those with a session.
     pub used: Vec<Used>,
+    /// Those of them that are of the node's own reserve.
+    pub reserve: Vec<Lease>,
+}
+
+impl State {
+    /// Those that a controller has given.
+    pub fn live_of_pool(&self) -> Vec<LeaseId> {
+        self.live.iter().copied().filter(|id| !self.reserve.iter().any(|lease| lease.id == *id)).collect()
+    }
 }
 
 impl Oriond {
@@ -68,10 +77,18 @@ impl Oriond {
         }
     }
 
+    /// To admit who has a lease that this agent has signed with the key.
+    pub fn keep(&mut self, node: &str, key: [u8; 32], unix_ms: u64) -> Result<(), String> {
+        match self.ask(&Ask::Keep { node: node.to_owned(), key, unix_ms })? {
+            Answer::Done => Ok(()),
+            other => Err(unexpected("to keep a reserve", &other)),
+        }
+    }
+
     /// Waits so long for something that is newer than `heard`.
     pub fn look(&mut self, heard: u64, over: Vec<LeaseId>, wait: Duration) -> Result<State, String> {
         match self.ask(&Ask::Look { heard, over, wait_ms: wait.as_millis() as u64 })? {
-            Answer::State { version, live, ended, used } => Ok(State { version, live, ended, used }),
+            Answer::State { version, live, ended, used, reserve } => Ok(State { version, live, ended, used, reserve }),
             other => Err(unexpected("which leases have a session", &other)),
         }
     }

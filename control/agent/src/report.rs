@@ -21,6 +21,12 @@ pub struct Report {
 impl Report {
     pub fn new(cli: &Cli) -> Result<Report, String> {
         let address = Address::parse(&cli.address).map_err(|why| format!("--address: {why}"))?;
+        if let Some(reserve) = cli.reserve_vgpus.filter(|reserve| *reserve >= cli.vgpu_count) {
+            return Err(format!(
+                "--reserve-vgpus is {reserve} of --vgpu-count {}; leave the controller one of each GPU at least",
+                cli.vgpu_count
+            ));
+        }
         let node = match &cli.node {
             Some(name) => name.clone(),
             None => host_name()?,
@@ -31,6 +37,7 @@ impl Report {
             address: address.host().map_or_else(|| address.to_string(), str::to_owned),
             gpus: Vec::new(),
             split: cli.vgpu_count,
+            reserve: cli.reserve_vgpus.unwrap_or(0),
             ..Default::default()
         };
         Ok(Report { request, reserve_mib: cli.reserve })

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use orion_pool::pool::{Event, Pool, Settings};
 use orion_pool::{Allocation, AllocationId, Ask, Time, Why};
 use orion_transport::lease::MasterKey;
-use tokio::sync::{broadcast, oneshot};
+use tokio::sync::{broadcast, oneshot, watch};
 use tracing::{error, info, warn};
 
 use crate::store::{Campaign, Failed, Store};
@@ -92,8 +92,8 @@ impl Desk {
     /// What a node says of allocations that it has vGPUs of; of others it knows nothing.
     pub fn hear_usage(&mut self, node: &str, used: Vec<(AllocationId, Vec<u64>)>) {
         let pool = &self.pool;
-        self.used.retain(|id, _| pool.allocation(*id).is_some());
-        let is_there = |id| pool.allocation(id).is_some_and(|a| a.places.iter().any(|place| place.node == node));
+        let of_reserve: BTreeSet<AllocationId> = pool.lent_by(node).map(|a| a.id).collect();
+        let is_there = |id| pool.allocation(id).is_some_and(|a| a.is_on(node)) || of_reserve.contains(&id);
         self.used.extend(used.into_iter().filter(|(id, _)| is_there(*id)));
     }
 
@@ -131,12 +131,15 @@ enum Message {
 pub struct Counter {
     messages: Sender<Message>,
     news: broadcast::Sender<News>,
+    /// Whether this controller leads, and can change the pool.
+    pub leads: watch::Receiver<bool>,
 }
 
 /// Starts the thread. It ends the process if the desk should fall over: a pool without one hands out nothing.
 pub fn open(settings: Settings, store: Box<dyn Store>) -> Result<Counter, String> {
     let (messages, inbox) = channel();
     let (news, _) = broadcast::channel(WATCH_MAX);
+    let (tell_leads, leads) = watch::channel(false);
     let mut serving = Serving {
         desk: None,
         store,
@@ -144,6 +147,7 @@ pub fn open(settings: Settings, store: Box<dyn Store>) -> Result<Counter, String
         clock: Instant::now(),
         inbox,
         news: news.clone(),
+        leads: tell_leads,
         standing: Standing::Follows(Refusal::NoLeader("this one has just been started".to_owned())),
         looked: None,
         unheard: Vec::new(),
@@ -152,6 +156,7 @@ pub fn open(settings: Settings, store: Box<dyn Store>) -> Result<Counter, String
     if let Err(Refusal::Store(why)) = serving.ready()? {
         return Err(why);
     }
+    serving.tell_who_leads();
     std::thread::Builder::new()
         .name("desk".into())
         .spawn(move || match std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| serving.run())) {
@@ -167,7 +172,7 @@ pub fn open(settings: Settings, store: Box<dyn Store>) -> Result<Counter, String
             }
         })
         .map_err(|e| format!("starting a thread failed: {e}"))?;
-    Ok(Counter { messages, news })
+    Ok(Counter { messages, news, leads })
 }
 
 impl Counter {
@@ -221,6 +226,7 @@ struct Serving {
     clock: Instant,
     inbox: Receiver<Message>,
     news: broadcast::Sender<News>,
+    leads: watch::Sender<bool>,
     standing: Standing,
     /// When it was asked last who leads, or whether the store can be written.
     looked: Option<Instant>,
@@ -256,7 +262,13 @@ impl Serving {
                 Ok(()) => self.batch(first, ticks),
                 Err(refusal) => drop(first.and_then(|operation| operation(Err(&refusal)))),
             }
+            self.tell_who_leads();
         }
+    }
+
+    fn tell_who_leads(&self) {
+        let leads = matches!(self.standing, Standing::Leads);
+        self.leads.send_if_modified(|told| std::mem::replace(told, leads) != leads);
     }
 
     /// All that has come, in one transaction.
@@ -378,6 +390,8 @@ impl Serving {
             }
         };
         desk.now = now;
+        // Ends of which nobody was told, as they could not be stored; what there is of reserves is said again.
+        desk.used.retain(|id, _| desk.pool.allocation(*id).is_some());
         if !matches!(self.standing, Standing::IsStale) {
             let (nodes, allocations) = (desk.pool.nodes().count(), desk.pool.allocations().count());
             info!(nodes, allocations, "the store is read; this controller leads the pool");
@@ -404,6 +418,9 @@ impl Serving {
         }
         for event in desk.pool.take_events() {
             log(&event, &desk.pool);
+            if let Event::Over { id, .. } | Event::BackAtNode { id, .. } = &event {
+                desk.used.remove(id);
+            }
             let waited = match event {
                 Event::Granted { id } => desk.waiters.remove(&id).and_then(|(_, tell)| {
                     let granted = desk.pool.allocation(id)?.clone();
@@ -490,5 +507,10 @@ fn log(event: &Event, pool: &Pool) {
         Event::Over { id, why } => info!("allocation {id} is over: {why:?}"),
         Event::Waits { id } => info!("{id} waits for room"),
         Event::GaveUp { id } => info!("{id} waits no more"),
+        Event::LentByNode { node, id } => {
+            let of = pool.lent_by_nodes().find(|a| a.id == *id).map(|a| (&a.ask.tenant, &a.ask.client));
+            info!("host {node} has lent {id} of its own reserve, to {of:?}");
+        }
+        Event::BackAtNode { node, id } => info!("{id} is back in the reserve of host {node}"),
     }
 }

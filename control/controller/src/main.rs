@@ -14,6 +14,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use axum::serve::ListenerExt;
 use clap::{CommandFactory, Parser, Subcommand};
 use orion_pool::pool::Settings;
 use orion_proto::pool_server::PoolServer;
@@ -127,7 +128,7 @@ async fn serve(listener: std::net::TcpListener, service: Service) -> Result<(), 
         .build_v1()
         .map_err(|e| format!("the description of the service is damaged: {e}"))?;
     let (health, health_service) = tonic_health::server::health_reporter();
-    health.set_serving::<PoolServer<Service>>().await;
+    tokio::spawn(tell_health(health, counter.leads.clone()));
     let router = tonic::service::Routes::new(PoolServer::new(service.clone()))
         .add_service(reflection)
         .add_service(health_service)
@@ -137,6 +138,7 @@ async fn serve(listener: std::net::TcpListener, service: Service) -> Result<(), 
         .fallback(web::nothing);
     let local = listener.local_addr().map_err(|e| e.to_string())?;
     info!("Controller is launching, listening on {local}");
+    let listener = listener.tap_io(answer_at_once);
     // Streams of those who watch have no end, so nobody is waited for.
     tokio::select! {
         served = axum::serve(listener, router) => served.map_err(|e| format!("serving failed: {e}")),
@@ -145,6 +147,27 @@ async fn serve(listener: std::net::TcpListener, service: Service) -> Result<(), 
             // An etcd that does not answer is not waited for: its lease ends by itself.
             let _ = tokio::time::timeout(RESIGN, counter.end()).await;
             Ok(())
+        }
+    }
+}
+
+/// A short answer that waits for more to go with it waits 40 ms for its client's acknowledgement.
+fn answer_at_once(socket: &mut tokio::net::TcpStream) {
+    // Then it is slower, and all the same right.
+    let _ = socket.set_nodelay(true);
+}
+
+/// The pool's service serves where it is led, as only there its calls are answered. The server as a whole (the name "")
+/// serves as long as it runs.
+async fn tell_health(health: tonic_health::server::HealthReporter, mut leads: tokio::sync::watch::Receiver<bool>) {
+    loop {
+        let serves = *leads.borrow_and_update();
+        match serves {
+            true => health.set_serving::<PoolServer<Service>>().await,
+            false => health.set_not_serving::<PoolServer<Service>>().await,
+        }
+        if leads.changed().await.is_err() {
+            return;
         }
     }
 }

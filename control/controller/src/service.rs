@@ -1,10 +1,11 @@
 //! The service, as `orion.proto` describes it: from requests to the pool and back.
 
+use std::collections::HashMap;
 use std::pin::Pin;
 use std::time::{Duration, Instant};
 
 use orion_pool::pool::{Answer, Event, Pool, Refused, Why};
-use orion_pool::{Allocation, AllocationId, Ask, Gpus, Lease, MIB, NodeReport, Standing, Time};
+use orion_pool::{Allocation, AllocationId, Ask, Gpus, Lease, MIB, NodeReport, Place, Standing, Time};
 use orion_proto as pb;
 use orion_transport::lease::SignedLease;
 use tokio_stream::{Stream, StreamExt, wrappers::BroadcastStream, wrappers::errors::BroadcastStreamRecvError};
@@ -261,10 +262,7 @@ fn asked(r: &pb::AllocateRequest, places_by_ratio: bool) -> Result<Ask, Status> 
 
 fn told(d: &Desk, a: &Allocation) -> pb::Allocation {
     let (pool, used) = (&d.pool, d.used.get(&a.id));
-    let address = |node: &str| {
-        let node = pool.nodes().find(|n| n.report.name == node);
-        node.map(|n| n.report.address.clone()).unwrap_or_default()
-    };
+    let address = |node: &str| pool.node(node).map(|n| n.report.address.clone()).unwrap_or_default();
     let places = a.places.iter().zip(0..).map(|(p, i)| pb::Place {
         node: p.node.clone(),
         address: address(&p.node),
@@ -283,7 +281,30 @@ fn told(d: &Desk, a: &Allocation) -> pb::Allocation {
         tenant: a.ask.tenant.clone(),
         group: a.ask.group.clone(),
         client: a.ask.client.clone(),
+        of_reserve: false,
     }
+}
+
+/// What a node has lent of its own reserve.
+fn lent(node: &str, all: Vec<pb::Allocation>) -> Result<Vec<Allocation>, Status> {
+    if all.len() > NAMES_MAX {
+        let text = format!("{} allocations of a reserve; at most {NAMES_MAX} are named at once", all.len());
+        return Err(Status::invalid_argument(text));
+    }
+    let one = |a: pb::Allocation| {
+        let id = id(&a.allocation)?;
+        let places: Vec<Place> = a.vgpus.into_iter().map(|p| place_of(node, p)).collect();
+        let vgpus = places.len() as u32;
+        let ask = Ask { vgpus, tenant: a.tenant, group: a.group, client: a.client, ..Ask::default() };
+        Ok(Allocation { id, ask, places, lease: Lease::Confirmed, until: Time::MAX })
+    };
+    all.into_iter().map(one).collect()
+}
+
+/// What its context takes is the node's to know: the controller lends nothing of it.
+fn place_of(node: &str, p: pb::Place) -> Place {
+    let (gpu, memory) = (p.gpu_uuid, p.memory_bytes);
+    Place { node: node.to_owned(), gpu, number: p.gpu, slot: p.vgpu, memory, reserve: 0, ratio: p.ratio }
 }
 
 /// Without the part of its name by which it could be ended.
@@ -311,7 +332,8 @@ impl pb::pool_server::Pool for Service {
         });
         let (name, gpus) = (r.node.clone(), gpus.collect());
         let instance = leases::instance(&r.oriond);
-        let report = NodeReport { name: r.node, address: r.address, gpus, split: r.split, oriond: r.oriond };
+        let (split, kept) = (r.split, r.reserve);
+        let report = NodeReport { name: r.node, address: r.address, gpus, split, oriond: r.oriond, kept };
         let key = self.ask(move |d| {
             d.pool.register(d.now, report)?;
             d.told_time.insert(name.clone());
@@ -331,7 +353,9 @@ impl pb::pool_server::Pool for Service {
         let r = request.into_inner();
         let reports = reports(&r.used)?;
         let (live, ended, used) = (ids(&r.live)?, ids(&r.ended)?, usage(r.used)?);
+        let lent = lent(&r.node, r.lent)?;
         let over = self.ask(move |d| {
+            d.pool.hear_of_reserve(&r.node, lent)?;
             let over = d.pool.heartbeat(d.now, &r.node, &live, &ended)?;
             d.hear_usage(&r.node, used);
             d.hear_reports(&r.node, reports);
@@ -384,9 +408,11 @@ impl pb::pool_server::Pool for Service {
         let tenant = request.into_inner().tenant;
         let list = self.ask(move |d| {
             let pool = &d.pool;
-            let mine = pool.allocations().filter(|a| tenant.is_empty() || a.ask.tenant == tenant);
-            let show = |a| if is_operator { told(d, a) } else { hidden(told(d, a)) };
-            pb::Allocations { allocations: mine.map(show).collect(), waiting: pool.waiting().count() as u32 }
+            let of_pool = pool.allocations().map(|a| told(d, a));
+            let all = of_pool.chain(pool.lent_by_nodes().map(|a| pb::Allocation { of_reserve: true, ..told(d, a) }));
+            let mine = all.filter(|a| tenant.is_empty() || a.tenant == tenant);
+            let shown = mine.map(|a| if is_operator { a } else { hidden(a) });
+            pb::Allocations { allocations: shown.collect(), waiting: pool.waiting().count() as u32 }
         });
         Ok(Response::new(list.await?))
     }
@@ -484,6 +510,10 @@ impl pb::pool_server::Pool for Service {
 }
 
 pub fn devices(pool: &Pool) -> Vec<pb::Device> {
+    let mut lent: HashMap<(&str, u32), u32> = HashMap::new();
+    for place in pool.lent_by_nodes().flat_map(|a| &a.places) {
+        *lent.entry((&place.node, place.number)).or_default() += 1;
+    }
     let of = |node: &orion_pool::Node| {
         let standing = match (node.is_lost, node.standing) {
             (true, _) => "lost",
@@ -499,9 +529,11 @@ pub fn devices(pool: &Pool) -> Vec<pb::Device> {
             memory_bytes: gpu.memory,
             free_bytes: node.free(number).memory,
             free_ratio: node.free(number).ratio,
-            vgpus: node.report.split,
+            vgpus: node.report.split - node.report.kept,
             free_vgpus: node.free(number).slots() as u32,
             standing: standing.to_owned(),
+            reserve_vgpus: node.report.kept,
+            reserve_lent: lent.get(&(node.report.name.as_str(), number as u32)).copied().unwrap_or(0),
         };
         node.report.gpus.iter().enumerate().map(device).collect::<Vec<_>>()
     };
@@ -533,6 +565,8 @@ fn shown(event: &Event) -> pb::Event {
         }
         Event::Waits { id } => ("waits", None, Some(id)),
         Event::GaveUp { id } => ("gave_up", None, Some(id)),
+        Event::LentByNode { node, id } => ("lent_by_node", Some(node), Some(id)),
+        Event::BackAtNode { node, id } => ("back_at_node", Some(node), Some(id)),
     };
     out.what = what.to_owned();
     out.node = node.cloned().unwrap_or_default();

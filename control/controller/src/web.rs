@@ -366,6 +366,8 @@ fn of_pool(registry: &mut Registry, pool: &Pool) {
     let ratio = gpu(registry, "gpu_ratio_free_percent", "Time of the GPU that no vGPU has", None);
     let vgpus = gpu(registry, "gpu_vgpus", "vGPUs that the GPU is split into", None);
     let vgpus_free = gpu(registry, "gpu_vgpus_free", "vGPUs that nobody has", None);
+    let kept = gpu(registry, "gpu_vgpus_reserve", "More vGPUs, which are the node's own reserve", None);
+    let lent = gpu(registry, "gpu_vgpus_reserve_lent", "Those of the reserve that the node has lent", None);
     for device in devices(pool) {
         let of = OfGpu { node: device.node, gpu: device.gpu, uuid: device.uuid, name: device.name };
         memory.get_or_create(&of).set(device.memory_bytes as i64);
@@ -373,6 +375,8 @@ fn of_pool(registry: &mut Registry, pool: &Pool) {
         ratio.get_or_create(&of).set(device.free_ratio.into());
         vgpus.get_or_create(&of).set(device.vgpus.into());
         vgpus_free.get_or_create(&of).set(device.free_vgpus.into());
+        kept.get_or_create(&of).set(device.reserve_vgpus.into());
+        lent.get_or_create(&of).set(device.reserve_lent.into());
     }
     let nodes = Family::<OfNode, Gauge>::default();
     registry.register("node", "Nodes that have registered, by what may be placed there", nodes.clone());

@@ -76,12 +76,13 @@ pub fn table(devices: &[Device], allocations: &[Allocation], time: &str) -> Stri
     let _ = writeln!(out, "| {} |", cell(" IP             pGPU  vGPU  Process", 75));
     out += "|=============================================================================|\n";
     for Used { place, allocation } in &used {
+        let client = if allocation.of_reserve { "(reserve) " } else { "" }.to_owned() + &allocation.client;
         let line = format!(
             " {} {:>4}  {:>4}  {} {:>10}",
             cell(host(&place.address), 14),
             place.gpu,
             place.vgpu,
-            cell(&allocation.client, 34),
+            cell(&client, 34),
             place.used_bytes.map_or_else(|| "N/A".into(), mib)
         );
         let _ = writeln!(out, "| {} |", cell(&line, 75));
@@ -116,6 +117,11 @@ pub fn pool_table(devices: &[Device], waiting: u32) -> String {
         );
     }
     let _ = writeln!(out, "{} GPUs; {waiting} asks wait for room", devices.len());
+    let of = |count: fn(&Device) -> u32| devices.iter().map(count).sum::<u32>();
+    let (kept, lent) = (of(|device| device.reserve_vgpus), of(|device| device.reserve_lent));
+    if kept > 0 {
+        let _ = writeln!(out, "{kept} more vGPUs are nodes' own reserves, and {lent} of those are lent");
+    }
     out
 }
 
@@ -136,6 +142,7 @@ mod tests {
             vgpus: 4,
             free_vgpus: 2,
             standing: "up".into(),
+            ..Device::default()
         }
     }
 
@@ -180,5 +187,10 @@ mod tests {
         let text = pool_table(&[device("Tesla P100-PCIE-16GB")], 3);
         assert!(text.contains("2/4") && text.contains("8192MiB/16384MiB"), "{text}");
         assert!(text.ends_with("1 GPUs; 3 asks wait for room\n"), "{text}");
+        let device = Device { reserve_vgpus: 2, reserve_lent: 1, ..device("H200") };
+        let text = pool_table(&[device], 0);
+        assert!(text.ends_with("2 more vGPUs are nodes' own reserves, and 1 of those are lent\n"), "{text}");
+        let of_reserve = Allocation { of_reserve: true, ..allocation(3) };
+        assert!(table(&[], &[of_reserve], "now").contains("  3  (reserve) trainer 4711"), "{text}");
     }
 }

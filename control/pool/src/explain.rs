@@ -7,15 +7,20 @@ use std::fmt::Write;
 
 use crate::allocation::Allocation;
 use crate::ask::Ask;
-use crate::node::{Gpu, Node, Standing};
+use crate::node::{Gpu, Lender, Node, Standing};
+use crate::nodes::Nodes;
 use crate::placement::{Policy, place};
 use crate::units::MIB;
 
 /// GPUs and holders that are listed; of the others the number.
 const LISTED_MAX: usize = 16;
 
-pub fn full(nodes: &BTreeMap<String, Node>, allocations: &[&Allocation], ask: &Ask) -> String {
-    let mut text = format!("the pool has no room for {ask}");
+pub fn full(lender: Lender, nodes: &Nodes, allocations: &[&Allocation], ask: &Ask) -> String {
+    let whose = match lender {
+        Lender::Controller => "the pool",
+        Lender::Node => "the node's own reserve",
+    };
+    let mut text = format!("{whose} has no room for {ask}");
     let gpus: usize = nodes.values().map(|n| n.report.gpus.len()).sum();
     if gpus == 0 {
         text.push_str("; no node with a GPU has reported to the controller: is oriond running there, and told of it?");
@@ -36,9 +41,14 @@ pub fn full(nodes: &BTreeMap<String, Node>, allocations: &[&Allocation], ask: &A
             (false, Standing::Draining) => ", draining",
             (false, Standing::Up) => "",
         };
+        let kept = match (lender, node.report.kept) {
+            (_, 0) => String::new(),
+            (Lender::Controller, kept) => format!(", {kept} of them the node's own reserve"),
+            (Lender::Node, kept) => format!(", of which {kept} are the reserve"),
+        };
         write!(
             text,
-            "\n  {} GPU {number} ({}): {} of {} MiB, {} %, {} of {} vGPUs{why}; room for {room} of these",
+            "\n  {} GPU {number} ({}): {} of {} MiB, {} %, {} of {} vGPUs{kept}{why}; room for {room} of these",
             node.report.name,
             gpu.name,
             free.memory / MIB,
@@ -83,8 +93,8 @@ fn holders(allocations: &[&Allocation]) -> String {
 }
 
 /// The nearest asks that could be met now: fewer vGPUs, less memory, less time.
-fn what_would_fit(nodes: &BTreeMap<String, Node>, ask: &Ask) -> String {
-    let fits = |ask: &Ask| place(nodes.values(), ask, Policy::Pack).is_some();
+fn what_would_fit(nodes: &Nodes, ask: &Ask) -> String {
+    let fits = |ask: &Ask| place(nodes, ask, Policy::Pack).is_some();
     let mut offers = Vec::new();
     let fewer = largest(ask.vgpus.saturating_sub(1) as u64, |n| n > 0 && fits(&Ask { vgpus: n as u32, ..ask.clone() }));
     if let Some(n) = fewer {

@@ -35,6 +35,21 @@ pub struct NodeReport {
     /// said it; then nobody can be given a lease for the node.
     #[serde(default)]
     pub oriond: String,
+    /// vGPUs of each GPU, the last ones, that are the node's own reserve: it lends them by itself while it reaches no
+    /// controller, and no controller ever does.
+    #[serde(default)]
+    pub kept: u32,
+}
+
+/// Who lends what of a node. The two have no vGPU, no byte and no percent in common, so neither has to know what the
+/// other one does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Lender {
+    /// All but the reserve.
+    #[default]
+    Controller,
+    /// The reserve.
+    Node,
 }
 
 impl NodeReport {
@@ -49,6 +64,12 @@ impl NodeReport {
         }
         if self.split == 0 || self.split > VGPUS_OF_A_GPU_MAX {
             return wrong(format!("vgpu_count is {}; it is 1 to {VGPUS_OF_A_GPU_MAX}", self.split));
+        }
+        if self.kept >= self.split {
+            return wrong(format!(
+                "reserve is {} of {} vGPUs of each GPU; leave the controller one at least",
+                self.kept, self.split
+            ));
         }
         if self.gpus.len() > GPUS_MAX {
             return wrong(format!("{} GPUs of one node; at most {GPUS_MAX} are managed", self.gpus.len()));
@@ -75,6 +96,19 @@ impl NodeReport {
             }
         }
         Ok(())
+    }
+
+    /// What a lender has of a GPU while nobody has anything of him.
+    pub(crate) fn whole(&self, gpu: &Gpu, lender: Lender) -> Free {
+        let first_kept = self.split - self.kept;
+        let memory = gpu.memory / u64::from(self.split) * u64::from(self.kept);
+        let ratio = 100 / self.split * self.kept;
+        match lender {
+            Lender::Controller => {
+                Free { memory: gpu.memory - memory, ratio: 100 - ratio, slots: (0..first_kept).collect() }
+            }
+            Lender::Node => Free { memory, ratio, slots: (first_kept..self.split).collect() },
+        }
     }
 }
 
@@ -112,10 +146,8 @@ impl Free {
 }
 
 impl Node {
-    pub fn new(report: NodeReport, standing: Standing, now: Time) -> Node {
-        let split = report.split;
-        let free = |gpu: &Gpu| Free { memory: gpu.memory, ratio: 100, slots: (0..split).collect() };
-        let free = report.gpus.iter().map(free).collect();
+    pub fn new(report: NodeReport, standing: Standing, now: Time, lender: Lender) -> Node {
+        let free = report.gpus.iter().map(|gpu| report.whole(gpu, lender)).collect();
         Node { report, standing, is_lost: false, seen: now, free }
     }
 
@@ -134,6 +166,24 @@ impl Node {
             free.slots.clear();
         }
         node
+    }
+
+    /// How much of it is free, in thousandths of a GPU: of time or of memory, whichever is less.
+    pub(crate) fn freedom(&self) -> u64 {
+        (0..self.report.gpus.len()).map(|number| self.freedom_of(number)).sum()
+    }
+
+    /// Of the GPU with this number.
+    pub(crate) fn freedom_of(&self, number: usize) -> u64 {
+        let free = self.free(number);
+        // In MiB, so that the product fits.
+        let memory = (free.memory >> 20) * 1000 / (self.report.gpus[number].memory >> 20).max(1);
+        memory.min(free.ratio as u64 * 10)
+    }
+
+    /// Whether there can be room for so many vGPUs, without a look at their size.
+    pub(crate) fn has_slots(&self, count: u32) -> bool {
+        self.free.iter().map(Free::slots).sum::<usize>() >= count as usize
     }
 
     /// What is left of the GPU with this number.

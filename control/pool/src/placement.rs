@@ -2,6 +2,7 @@
 
 use crate::ask::{Ask, Gpus};
 use crate::node::Node;
+use crate::nodes::Nodes;
 
 /// Which node and GPU to prefer where several have room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -17,22 +18,17 @@ pub enum Policy {
 pub type Chosen = Vec<(String, usize)>;
 
 /// All of them, or `None`: some do not help a program that asked for all.
-pub fn place<'a>(nodes: impl Iterator<Item = &'a Node>, ask: &Ask, policy: Policy) -> Option<Chosen> {
-    let nodes = nodes.filter(|n| n.takes_more());
+pub fn place(nodes: &Nodes, ask: &Ask, policy: Policy) -> Option<Chosen> {
     if ask.cross_node {
-        return across(nodes, ask, policy);
+        return across(nodes.values().filter(|node| node.takes_more()), ask, policy);
     }
-    let mut best: Option<(u64, &Node)> = None;
-    for node in nodes {
-        if capacity(node, ask) < ask.vgpus {
-            continue;
-        }
-        let score = score(policy, freedom(node));
-        if best.is_none_or(|(least, _)| score < least) {
-            best = Some((score, node));
-        }
-    }
-    best.map(|(_, node)| on_node(node, ask, policy, ask.vgpus))
+    // The first that has room is the best. Of full ones, of which there may be many, only the slots are counted.
+    let has_room = |node: &&Node| node.takes_more() && node.has_slots(ask.vgpus) && capacity(node, ask) >= ask.vgpus;
+    let node = match policy {
+        Policy::Pack => nodes.fullest_first().find(has_room),
+        Policy::Spread => nodes.emptiest_first().find(has_room),
+    };
+    node.map(|node| on_node(node, ask, policy, ask.vgpus))
 }
 
 /// How many vGPUs of this ask the node has room for.
@@ -43,18 +39,6 @@ pub fn capacity(node: &Node, ask: &Ask) -> u32 {
         Gpus::Same => rooms.max().unwrap_or(0),
         Gpus::Distinct => rooms.filter(|room| *room > 0).count() as u32,
     }
-}
-
-/// How much of a node is free, in thousandths of a GPU: of time or of memory, whichever is less.
-fn freedom(node: &Node) -> u64 {
-    (0..node.report.gpus.len()).map(|number| freedom_of(node, number)).sum()
-}
-
-fn freedom_of(node: &Node, number: usize) -> u64 {
-    let free = node.free(number);
-    // In MiB, so that the product fits.
-    let memory = (free.memory >> 20) * 1000 / (node.report.gpus[number].memory >> 20).max(1);
-    memory.min(free.ratio as u64 * 10)
 }
 
 /// Less is better.
@@ -68,7 +52,7 @@ fn score(policy: Policy, freedom: u64) -> u64 {
 /// On the node, which has room for `count` of them.
 fn on_node(node: &Node, ask: &Ask, policy: Policy, count: u32) -> Chosen {
     let mut gpus: Vec<(u64, usize, u32)> = (0..node.report.gpus.len())
-        .map(|gpu| (score(policy, freedom_of(node, gpu)), gpu, node.room(gpu, ask)))
+        .map(|gpu| (score(policy, node.freedom_of(gpu)), gpu, node.room(gpu, ask)))
         .filter(|(.., room)| *room > 0)
         .collect();
     gpus.sort_by_key(|(score, ..)| *score);
@@ -104,7 +88,7 @@ fn on_node(node: &Node, ask: &Ask, policy: Policy, count: u32) -> Chosen {
 
 fn across<'a>(nodes: impl Iterator<Item = &'a Node>, ask: &Ask, policy: Policy) -> Option<Chosen> {
     let mut rooms: Vec<(u64, &Node, u32)> = nodes
-        .map(|node| (score(policy, freedom(node)), node, capacity(node, ask)))
+        .map(|node| (score(policy, node.freedom()), node, capacity(node, ask)))
         .filter(|(.., room)| *room > 0)
         .collect();
     // One node, if one has room for all; else those that have most, which makes the fewest.

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 use crate::allocation::{Allocation, AllocationId, Lease, Place};
 use crate::ask::{Ask, Invalid, TEXT_BYTES_MAX};
 use crate::explain;
-use crate::node::{Node, NodeReport, Standing};
+use crate::node::{Lender, Node, NodeReport, Standing};
+use crate::nodes::Nodes;
 use crate::placement::{Chosen, Policy, place};
 use crate::quote::quoted;
 use crate::units::{MIB, Time};
@@ -24,11 +25,20 @@ pub struct Settings {
     pub policy: Policy,
     /// Clients that may wait.
     pub queue_max: usize,
+    /// Which part of the nodes this pool lends.
+    pub lender: Lender,
 }
 
 impl Default for Settings {
     fn default() -> Settings {
-        Settings { offer_ms: 30_000, lease_ms: 60_000, node_ms: 10_000, policy: Policy::Pack, queue_max: 10_000 }
+        Settings {
+            offer_ms: 30_000,
+            lease_ms: 60_000,
+            node_ms: 10_000,
+            policy: Policy::Pack,
+            queue_max: 10_000,
+            lender: Lender::Controller,
+        }
     }
 }
 
@@ -73,18 +83,56 @@ pub enum Why {
 /// For logs and those who watch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    NodeJoined { node: String },
-    GpuAdded { node: String, uuid: String, name: String },
-    GpuGone { node: String, uuid: String },
-    NodeLost { node: String },
-    NodeBack { node: String },
-    NodeForgotten { node: String },
-    Drains { node: String, is_draining: bool },
-    Granted { id: AllocationId },
-    Confirmed { id: AllocationId },
-    Over { id: AllocationId, why: Why },
-    Waits { id: AllocationId },
-    GaveUp { id: AllocationId },
+    NodeJoined {
+        node: String,
+    },
+    GpuAdded {
+        node: String,
+        uuid: String,
+        name: String,
+    },
+    GpuGone {
+        node: String,
+        uuid: String,
+    },
+    NodeLost {
+        node: String,
+    },
+    NodeBack {
+        node: String,
+    },
+    NodeForgotten {
+        node: String,
+    },
+    Drains {
+        node: String,
+        is_draining: bool,
+    },
+    Granted {
+        id: AllocationId,
+    },
+    Confirmed {
+        id: AllocationId,
+    },
+    Over {
+        id: AllocationId,
+        why: Why,
+    },
+    Waits {
+        id: AllocationId,
+    },
+    GaveUp {
+        id: AllocationId,
+    },
+    /// A node says that it has lent this of its own reserve, and that it has it back.
+    LentByNode {
+        node: String,
+        id: AllocationId,
+    },
+    BackAtNode {
+        node: String,
+        id: AllocationId,
+    },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -133,7 +181,7 @@ struct Waiting {
 #[derive(Debug)]
 pub struct Pool {
     settings: Settings,
-    nodes: BTreeMap<String, Node>,
+    nodes: Nodes,
     allocations: BTreeMap<AllocationId, Allocation>,
     /// By tenant: what its allocations hold together.
     held: BTreeMap<String, Held>,
@@ -141,8 +189,18 @@ pub struct Pool {
     queue: VecDeque<Waiting>,
     /// Of each node, what is over and of which it has not heard yet.
     revoked: BTreeMap<String, BTreeSet<AllocationId>>,
+    /// What each node has lent of its own reserve, as it has last said. Nothing of it is this pool's to lend, so
+    /// nothing of it is stored: it is said again.
+    lent: BTreeMap<String, Lent>,
     changes: Vec<Change>,
     events: Vec<Event>,
+}
+
+#[derive(Debug, Default)]
+struct Lent {
+    allocations: Vec<Allocation>,
+    /// Those of them that an operator has ended, until the node does not name them any more.
+    killed: BTreeSet<AllocationId>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -156,12 +214,13 @@ impl Pool {
     pub fn new(settings: Settings) -> Pool {
         Pool {
             settings,
-            nodes: BTreeMap::new(),
+            nodes: Nodes::default(),
             allocations: BTreeMap::new(),
             held: BTreeMap::new(),
             quotas: BTreeMap::new(),
             queue: VecDeque::new(),
             revoked: BTreeMap::new(),
+            lent: BTreeMap::new(),
             changes: Vec::new(),
             events: Vec::new(),
         }
@@ -177,18 +236,19 @@ impl Pool {
     ) -> Result<Pool, String> {
         let mut pool = Pool::new(settings);
         for (report, standing) in nodes {
-            pool.nodes.insert(report.name.clone(), Node::new(report, standing, now));
+            let lender = pool.settings.lender;
+            pool.nodes.insert(Node::new(report, standing, now, lender));
         }
         pool.quotas.extend(quotas);
         for mut allocation in allocations {
             allocation.until = now + pool.time_of(allocation.lease);
             for place in &mut allocation.places {
-                let node = pool.nodes.get_mut(&place.node);
+                let node = pool.nodes.get(&place.node);
                 // What a node says of the order of its GPUs may have been stored, and this not yet.
-                if let Some(number) = node.as_ref().and_then(|node| node.number(&place.gpu)) {
+                if let Some(number) = node.and_then(|node| node.number(&place.gpu)) {
                     place.number = number as u32;
                 }
-                if !node.is_some_and(|node| node.take_again(place)) {
+                if !pool.nodes.take_again(place) {
                     return Err(format!(
                         "allocation {} has {} MiB of GPU {} on {}, and that is not free: the store contradicts itself",
                         allocation.id,
@@ -233,6 +293,20 @@ impl Pool {
         self.allocations.get(&id)
     }
 
+    pub fn node(&self, name: &str) -> Option<&Node> {
+        self.nodes.get(name)
+    }
+
+    /// What this node has lent of its own reserve.
+    pub fn lent_by(&self, node: &str) -> impl Iterator<Item = &Allocation> {
+        self.lent.get(node).into_iter().flat_map(|lent| &lent.allocations)
+    }
+
+    /// What nodes have lent of their own reserves.
+    pub fn lent_by_nodes(&self) -> impl Iterator<Item = &Allocation> {
+        self.lent.values().flat_map(|lent| &lent.allocations)
+    }
+
     pub fn quotas(&self) -> impl Iterator<Item = (&str, &Quota)> {
         self.quotas.iter().map(|(tenant, quota)| (tenant.as_str(), quota))
     }
@@ -262,7 +336,10 @@ impl Pool {
             Some(known) => (known.standing, self.on_node(&name)),
             None => (Standing::Up, Vec::new()),
         };
-        let mut node = Node::new(report, standing, now);
+        let mut node = Node::new(report, standing, now, self.settings.lender);
+        if !is_same_oriond {
+            self.take_lent(&name, Vec::new());
+        }
         self.tell_differences(&name, &node);
         // What is there stays where it is, if that is still there and large enough.
         let mut homeless = BTreeSet::new();
@@ -275,7 +352,7 @@ impl Pool {
             }
         }
         self.changes.push(Change::Node(node.report.clone(), standing));
-        self.nodes.insert(name.clone(), node);
+        self.nodes.insert(node);
         for id in homeless {
             self.end_but_on(id, if is_same_oriond { Why::GpuGone } else { Why::OriondGone }, Some(&name));
         }
@@ -286,7 +363,7 @@ impl Pool {
 
     /// GPUs may have come to stand in another order.
     fn count_anew(&mut self, name: &str) {
-        let node = &self.nodes[name];
+        let node = self.nodes.get(name).expect("just registered");
         for allocation in self.allocations.values_mut().filter(|a| a.is_on(name)) {
             let before = allocation.clone();
             for place in allocation.places.iter_mut().filter(|p| p.node == name) {
@@ -305,7 +382,7 @@ impl Pool {
     fn tell_differences(&mut self, name: &str, new: &Node) {
         let node = name.to_owned();
         let old = self.nodes.get(name).map(|n| n.report.gpus.clone()).unwrap_or_default();
-        if !self.nodes.contains_key(name) {
+        if self.nodes.get(name).is_none() {
             self.events.push(Event::NodeJoined { node: node.clone() });
         }
         for gpu in new.report.gpus.iter().filter(|g| !old.iter().any(|o| o.uuid == g.uuid)) {
@@ -318,7 +395,7 @@ impl Pool {
     }
 
     fn heard_of(&mut self, now: Time, name: &str) {
-        let Some(node) = self.nodes.get_mut(name) else { return };
+        let Some(node) = self.nodes.standing(name) else { return };
         node.seen = now;
         if std::mem::take(&mut node.is_lost) {
             self.events.push(Event::NodeBack { node: name.to_owned() });
@@ -335,7 +412,7 @@ impl Pool {
         live: &[AllocationId],
         ended: &[AllocationId],
     ) -> Result<Vec<AllocationId>, Refused> {
-        if !self.nodes.contains_key(name) {
+        if self.nodes.get(name).is_none() {
             return Err(Refused::Unknown(format!("node {} has not registered; register it again", quoted(name))));
         }
         self.heard_of(now, name);
@@ -345,6 +422,7 @@ impl Pool {
             }
         }
         let mut gone = self.revoked.remove(name).unwrap_or_default();
+        gone.extend(self.lent.get(name).iter().flat_map(|lent| &lent.killed));
         for id in live {
             match self.allocations.get_mut(id) {
                 // A session there is proves that its client has come.
@@ -363,8 +441,46 @@ impl Pool {
         Ok(gone.into_iter().collect())
     }
 
+    /// A node says what it has lent of its own reserve: all of it, each time.
+    pub fn hear_of_reserve(&mut self, name: &str, lent: Vec<Allocation>) -> Result<(), Refused> {
+        let node = self.nodes.get(name).ok_or_else(|| unknown_node(name))?;
+        let of_reserve = node.report.split - node.report.kept..node.report.split;
+        let mut slots = BTreeSet::new();
+        for allocation in &lent {
+            allocation.ask.check()?;
+            for place in &allocation.places {
+                let is_there = place.node == name && node.number(&place.gpu) == Some(place.number as usize);
+                if !is_there || !of_reserve.contains(&place.slot) || !slots.insert((place.number, place.slot)) {
+                    return Err(Refused::Invalid(format!(
+                        "node {name} says that {} has vGPU {} of GPU {} ({}) of its reserve: it has no such vGPU \
+                         there, or names it twice",
+                        allocation.id,
+                        place.slot,
+                        place.number,
+                        quoted(&place.gpu)
+                    )));
+                }
+            }
+        }
+        self.take_lent(name, lent);
+        Ok(())
+    }
+
+    fn take_lent(&mut self, name: &str, allocations: Vec<Allocation>) {
+        let Lent { allocations: old, mut killed } = self.lent.remove(name).unwrap_or_default();
+        let ids = |all: &[Allocation]| all.iter().map(|a| a.id).collect::<BTreeSet<_>>();
+        let (before, now) = (ids(&old), ids(&allocations));
+        let node = || name.to_owned();
+        self.events.extend(now.difference(&before).map(|id| Event::LentByNode { node: node(), id: *id }));
+        self.events.extend(before.difference(&now).map(|id| Event::BackAtNode { node: node(), id: *id }));
+        killed.retain(|id| now.contains(id));
+        if !allocations.is_empty() {
+            self.lent.insert(node(), Lent { allocations, killed });
+        }
+    }
+
     pub fn drain(&mut self, now: Time, name: &str, is_draining: bool) -> Result<(), Refused> {
-        let node = self.nodes.get_mut(name).ok_or_else(|| unknown_node(name))?;
+        let node = self.nodes.standing(name).ok_or_else(|| unknown_node(name))?;
         let standing = if is_draining { Standing::Draining } else { Standing::Up };
         if node.standing != standing {
             node.standing = standing;
@@ -377,10 +493,10 @@ impl Pool {
 
     /// A node that will not come back. It has to be empty.
     pub fn forget(&mut self, name: &str) -> Result<(), Refused> {
-        if !self.nodes.contains_key(name) {
+        if self.nodes.get(name).is_none() {
             return Err(unknown_node(name));
         }
-        let there = self.on_node(name).len();
+        let there = self.on_node(name).len() + self.lent.get(name).map_or(0, |lent| lent.allocations.len());
         if there > 0 {
             return Err(Refused::Invalid(format!(
                 "node {name} has {there} allocations; drain it and wait, or end them first"
@@ -388,6 +504,7 @@ impl Pool {
         }
         self.nodes.remove(name);
         self.revoked.remove(name);
+        self.lent.remove(name);
         self.changes.push(Change::NodeGone(name.to_owned()));
         self.events.push(Event::NodeForgotten { node: name.to_owned() });
         Ok(())
@@ -432,7 +549,7 @@ impl Pool {
 
     /// Where it would lie.
     fn find(&self, ask: &Ask) -> Result<Chosen, Obstacle> {
-        let chosen = place(self.where_it_may_lie(ask).values(), ask, self.settings.policy);
+        let chosen = place(&self.where_it_may_lie(ask), ask, self.settings.policy);
         // A quota is a word about the tenant, whatever is free.
         let sizes = match &chosen {
             Some(chosen) => chosen.iter().map(|(node, number)| self.size(node, *number, ask)).collect(),
@@ -443,7 +560,7 @@ impl Pool {
     }
 
     /// All nodes; of one that is to lie with its group those GPUs where the group has something already.
-    fn where_it_may_lie(&self, ask: &Ask) -> Cow<'_, BTreeMap<String, Node>> {
+    fn where_it_may_lie(&self, ask: &Ask) -> Cow<'_, Nodes> {
         let its = |a: &&Allocation| a.ask.group == ask.group && a.ask.tenant == ask.tenant;
         let mut gpus: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
         if ask.with_group {
@@ -454,13 +571,12 @@ impl Pool {
         if gpus.is_empty() {
             return Cow::Borrowed(&self.nodes);
         }
-        let only =
-            |(name, numbers): (&&str, &BTreeSet<usize>)| Some((name.to_string(), self.nodes.get(*name)?.only(numbers)));
+        let only = |(name, numbers): (&&str, &BTreeSet<usize>)| Some(self.nodes.get(name)?.only(numbers));
         Cow::Owned(gpus.iter().filter_map(only).collect())
     }
 
     fn size(&self, node: &str, number: usize, ask: &Ask) -> (u64, u32) {
-        let node = &self.nodes[node];
+        let node = self.nodes.get(node).expect("just chosen");
         node.size(&node.report.gpus[number], ask)
     }
 
@@ -488,9 +604,7 @@ impl Pool {
     }
 
     fn grant(&mut self, now: Time, id: AllocationId, ask: Ask, chosen: Chosen) -> Allocation {
-        let places: Vec<Place> = (chosen.iter())
-            .map(|(node, number)| self.nodes.get_mut(node).expect("just chosen").take(*number, &ask))
-            .collect();
+        let places: Vec<Place> = (chosen.iter()).map(|(node, number)| self.nodes.take(node, *number, &ask)).collect();
         self.hold(&ask.tenant, &places);
         // Asked for again, it is not over any more.
         for place in &places {
@@ -542,9 +656,15 @@ impl Pool {
             self.queue.retain(|w| w.id != id);
             self.events.push(Event::GaveUp { id });
         }
-        let had = self.end(id, why);
+        let had = self.end(id, why) || (why == Why::Killed && self.kill_lent(id));
         self.serve_queue(now);
         had || waited
+    }
+
+    /// The node hears of it with its next heartbeat.
+    fn kill_lent(&mut self, id: AllocationId) -> bool {
+        let lent = self.lent.values_mut().find(|lent| lent.allocations.iter().any(|a| a.id == id));
+        lent.is_some_and(|lent| lent.killed.insert(id))
     }
 
     /// The client that it was offered has gone. Where it has come before it went, its node says when its session is
@@ -562,7 +682,7 @@ impl Pool {
     fn end_but_on(&mut self, id: AllocationId, why: Why, without: Option<&str>) -> bool {
         let Some(allocation) = self.allocations.remove(&id) else { return false };
         for place in allocation.places.iter().filter(|p| Some(p.node.as_str()) != without) {
-            self.nodes.get_mut(&place.node).expect("a node with allocations stays").give_back(place);
+            self.nodes.give_back(place);
         }
         // A session of it may still run there.
         if !matches!(why, Why::Ended) {
@@ -622,12 +742,16 @@ impl Pool {
 
     /// What time alone brings: leases that run out, nodes that are not heard of, clients that have waited long enough.
     pub fn tick(&mut self, now: Time) {
-        for node in self.nodes.values_mut() {
+        for node in self.nodes.standings() {
             if !node.is_lost && now >= node.seen + self.settings.node_ms {
                 node.is_lost = true;
                 self.events.push(Event::NodeLost { node: node.report.name.clone() });
             }
         }
+        let unheard = |node: &Node| now >= node.seen.saturating_add(self.settings.lease_ms);
+        let silent: Vec<String> =
+            self.lent.keys().filter(|name| self.nodes.get(name).is_none_or(unheard)).cloned().collect();
+        silent.iter().for_each(|name| self.take_lent(name, Vec::new()));
         let over: Vec<(AllocationId, Lease)> =
             self.allocations.values().filter(|a| now >= a.until).map(|a| (a.id, a.lease)).collect();
         for (id, lease) in over {
@@ -644,7 +768,7 @@ impl Pool {
     /// What one that waited in vain is told.
     pub fn why_not(&self, ask: &Ask) -> String {
         let all: Vec<&Allocation> = self.allocations.values().collect();
-        explain::full(&self.where_it_may_lie(ask), &all, ask)
+        explain::full(self.settings.lender, &self.where_it_may_lie(ask), &all, ask)
     }
 }
 

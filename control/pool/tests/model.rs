@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use orion_pool::pool::{Answer, Change, Event, Pool, Quota, Refused, Settings, Why};
-use orion_pool::{Allocation, AllocationId, Ask, Gpu, Gpus, MIB, NodeReport, Policy, Standing};
+use orion_pool::{Allocation, AllocationId, Ask, Gpu, Gpus, Lender, MIB, NodeReport, Policy, Standing};
 use proptest::prelude::*;
 
 #[derive(Debug, Clone)]
@@ -61,7 +61,9 @@ fn report(node: usize, gpus: u8, split: u32) -> NodeReport {
     if split.is_multiple_of(2) {
         gpus.reverse();
     }
-    NodeReport { name: node_name(node), address: format!("10.0.0.{node}:9960"), gpus, split, oriond }
+    // With a reserve on every other one.
+    let kept = if node.is_multiple_of(2) { 0 } else { split / 2 };
+    NodeReport { name: node_name(node), address: format!("10.0.0.{node}:9960"), gpus, split, oriond, kept }
 }
 
 fn asks() -> impl Strategy<Value = Ask> {
@@ -136,7 +138,7 @@ struct World {
 }
 
 fn settings(policy: Policy) -> Settings {
-    Settings { offer_ms: 5_000, lease_ms: 20_000, node_ms: 8_000, policy, queue_max: 6 }
+    Settings { offer_ms: 5_000, lease_ms: 20_000, node_ms: 8_000, policy, queue_max: 6, lender: Lender::Controller }
 }
 
 impl World {
@@ -272,17 +274,19 @@ impl World {
         for node in self.pool.nodes().filter(|n| !n.is_lost && n.standing == Standing::Up) {
             let mut rooms = Vec::new();
             for gpu in &node.report.gpus {
-                let split = node.report.split;
-                let share = (gpu.memory / split as u64).saturating_sub(gpu.reserve) / MIB * MIB;
+                let (split, kept) = (node.report.split, node.report.kept);
+                let share_with_reserve = gpu.memory / u64::from(split);
+                let share = share_with_reserve.saturating_sub(gpu.reserve) / MIB * MIB;
                 let (memory, ratio) = (ask.memory.unwrap_or(share), ask.ratio.unwrap_or(100 / split));
                 let (used, time, slots) = taken
                     .get(&(node.report.name.clone(), gpu.uuid.clone()))
                     .map_or((0, 0, 0), |(m, r, s)| (*m, *r, s.len() as u32));
                 let mut room = 0;
                 while memory > 0
-                    && used + (room as u64 + 1) * (memory + gpu.reserve) <= gpu.memory
-                    && time + (room + 1) * ratio <= 100
-                    && slots + room < split
+                    && used + (room as u64 + 1) * (memory + gpu.reserve)
+                        <= gpu.memory - u64::from(kept) * share_with_reserve
+                    && time + (room + 1) * ratio <= 100 - kept * (100 / split)
+                    && slots + room < split - kept
                 {
                     room += 1;
                 }
@@ -346,10 +350,13 @@ impl World {
                 let none = (0, 0, BTreeSet::new());
                 let (memory, ratio, slots) =
                     taken.get(&(node.report.name.clone(), gpu.uuid.clone())).unwrap_or(&none).clone();
-                assert!(memory <= gpu.memory && ratio <= 100 && slots.iter().all(|s| *s < node.report.split));
+                let (split, kept) = (node.report.split, node.report.kept);
+                let whole =
+                    (gpu.memory - u64::from(kept) * (gpu.memory / u64::from(split)), 100 - kept * (100 / split));
+                assert!(memory <= whole.0 && ratio <= whole.1 && slots.iter().all(|slot| *slot < split - kept));
                 let free = node.free(number);
-                assert_eq!((free.memory, free.ratio), (gpu.memory - memory, 100 - ratio), "{}", gpu.uuid);
-                assert_eq!(free.slots(), node.report.split as usize - slots.len());
+                assert_eq!((free.memory, free.ratio), (whole.0 - memory, whole.1 - ratio), "{}", gpu.uuid);
+                assert_eq!(free.slots(), (split - kept) as usize - slots.len());
             }
         }
         for a in self.pool.allocations() {

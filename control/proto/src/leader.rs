@@ -11,6 +11,10 @@ use crate::pool_client::PoolClient;
 /// By which a controller that does not lead says who does.
 pub const HEADER: &str = "orion-leader";
 
+/// A controller that is there takes a connection at once. Who tries while the way is cut sends each packet later than
+/// the one before, so he begins anew, and is heard soon after the way is back.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// The port of a controller that none is named of.
 pub const PORT: u16 = 9123;
 
@@ -33,7 +37,9 @@ fn with_port(address: &str) -> String {
 
 /// A connection to a controller at this address. The error says what is wrong with it.
 pub fn endpoint(address: &str) -> Result<Endpoint, String> {
-    Endpoint::from_shared(format!("http://{address}")).map_err(|e| format!("{address:?} is no HOST:PORT: {e}"))
+    let endpoint = Endpoint::from_shared(format!("http://{address}"));
+    let endpoint = endpoint.map_err(|e| format!("{address:?} is no HOST:PORT: {e}"))?;
+    Ok(endpoint.connect_timeout(CONNECT_TIMEOUT))
 }
 
 /// The connection to the one that leads, and its address. Each of `addresses` is asked in turn, and who they say that

@@ -20,6 +20,7 @@ use orion_wire::hello::{
 };
 use orion_wire::lease::{Lease, LeaseId, Vgpu};
 use orion_wire::record::{HEADER_BYTES, Header, HeapRange};
+use orion_wire::reserve;
 use orion_wire::version::Version;
 use orion_wire::{Pages, Reader, Writer};
 
@@ -49,6 +50,8 @@ fn decode_as_everything(bytes: &[u8]) {
     let _ = Lease::decode(bytes);
     let _ = agent::Ask::decode(bytes);
     let _ = agent::Answer::decode(bytes);
+    let _ = reserve::Ask::decode(bytes);
+    let _ = reserve::Answer::decode(bytes);
     if let Some(head) = bytes.first_chunk::<HEADER_BYTES>() {
         let _ = Header::decode(head);
     }
@@ -173,6 +176,11 @@ fn lease() -> Vec<u8> {
     Lease { id: LeaseId([1; 16]), node, tenant, begins_before_unix_ms: 1 << 40, vgpus }.encode()
 }
 
+fn wanted_of_reserve() -> reserve::Wanted {
+    let (tenant, group, client, client_key) = ("red".into(), "pod".into(), "host 7 program".into(), "key".into());
+    reserve::Wanted { vgpus: 2, memory_mib: Some(512), ratio: Some(100), tenant, group, client, client_key }
+}
+
 /// One valid encoding of each message.
 fn valid() -> Vec<Vec<u8>> {
     let hello = Hello { version: Version::OWN, nonce: [2; 32] };
@@ -226,6 +234,18 @@ fn valid() -> Vec<Vec<u8>> {
             live: vec![LeaseId([2; 16])],
             ended: vec![LeaseId([3; 16])],
             used: vec![agent::Used { lease: LeaseId([2; 16]), vgpu_bytes: vec![1 << 30, 5] }],
+            reserve: vec![Lease::decode(&lease()).expect("valid")],
+        }
+        .encode(),
+        agent::Ask::Keep { node: "a".into(), key: [1; 32], unix_ms: 5 }.encode(),
+        reserve::Ask::Lend { version: reserve::RESERVE_VERSION, wanted: wanted_of_reserve() }.encode(),
+        reserve::Answer::Lent {
+            allocation: LeaseId([1; 16]),
+            node: "a".into(),
+            address: "tcp:a:1".into(),
+            places: "0/3".into(),
+            lease: lease(),
+            signature: [7; 32],
         }
         .encode(),
         agent::Answer::Server { instance: [4; 16], is_software: true, gpus: vec![gpu] }.encode(),

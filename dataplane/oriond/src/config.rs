@@ -23,6 +23,11 @@ const WITHOUT_MEANING: &[(&str, &str, &str)] = &[
         "vgpu_count",
         "orion-agent splits GPUs by it in a pool; else sessions are not counted out, see sessions_max",
     ),
+    (
+        "server",
+        "reserve",
+        "orion-agent keeps so many vGPUs of each GPU back, and lends them while it reaches no controller",
+    ),
     ("server", "ibverbs_device", "there is no RDMA in this version"),
     ("server-nccl", "comm_id", "NCCL runs in the programs, which need no help from the server"),
     ("server-shm", "shm_path_base", "memory is passed by descriptor and has no path"),
@@ -92,7 +97,6 @@ impl File<'_> {
         let mut settings = Settings::default();
         self.drop_meaningless(&mut keys, &mut settings);
         self.refuse_missing(&mut keys)?;
-        self.refuse_reserve(&keys)?;
         self.log(&mut keys, &mut settings)?;
         self.throttle(&mut keys, &mut settings)?;
         let address = self.address(&mut keys)?;
@@ -179,18 +183,6 @@ impl File<'_> {
             }
         }
         Ok(())
-    }
-
-    /// vGPUs that a node would lend by itself while the controller is away.
-    fn refuse_reserve(&self, keys: &Keys) -> Result<(), String> {
-        match keys.get(&key("server", "reserve")) {
-            None => Ok(()),
-            Some((_, line)) => Err(self.at(
-                *line,
-                "reserve: a node lends no vGPUs by itself, as it does not know what the controller has promised; \
-                 programs wait for the controller (ORION_WAIT). Leave it out",
-            )),
-        }
     }
 
     fn flag(&self, keys: &mut Keys, section: &str, name: &str) -> Result<Option<bool>, String> {

@@ -6,20 +6,22 @@
 //!             <-------------------------  Server, or No
 //!   Belong    (node, key, clock) -------->  admits who has a lease from now on, judged by the controller's clock
 //!             <-------------------------  Done
+//!   Keep      (node, key, clock) -------->  admits who has a lease of the node's own reserve, by the agent's clock
+//!             <-------------------------  Done
 //!   Look      (heard, over, wait) ------->  ends the sessions of `over`; waits until something has changed
-//!             <-------------------------  State (version, live, ended)
+//!             <-------------------------  State (version, live, ended, reserve)
 //! ```
 //! The agent asks, and oriond answers each question once. What has ended is told until the agent says that it has heard
 //! of it, so an agent that was killed and started again misses nothing. Each message is a frame of kind [`KIND`], as in
 //! a handshake.
 
 use crate::codec::{Fault, Reader, Writer};
-use crate::lease::{LeaseId, VGPUS_MAX, name};
+use crate::lease::{Lease, LeaseId, VGPUS_MAX, name};
 
 /// Of the frames.
 pub const KIND: u32 = 64;
 /// Raised when a message changes shape.
-pub const AGENT_VERSION: u64 = 3;
+pub const AGENT_VERSION: u64 = 4;
 /// GPUs of a node.
 pub const GPUS_MAX: usize = 64;
 /// Leases in one message.
@@ -54,6 +56,13 @@ pub enum Ask {
         key: [u8; 32],
         controller_unix_ms: u64,
     },
+    /// The agent lends the node's own reserve. Leases of it are signed by this key, which no controller knows; leases
+    /// that it signed by an earlier one are for nothing any more.
+    Keep {
+        node: String,
+        key: [u8; 32],
+        unix_ms: u64,
+    },
     Look {
         heard: u64,
         over: Vec<LeaseId>,
@@ -76,6 +85,9 @@ pub enum Answer {
         live: Vec<LeaseId>,
         ended: Vec<LeaseId>,
         used: Vec<Used>,
+        /// Those of the live ones that are of the node's own reserve, whole: an agent that was started again knows of
+        /// them by this alone.
+        reserve: Vec<Lease>,
     },
     /// Why not, in words.
     No {
@@ -103,6 +115,12 @@ impl Ask {
                 put_ids(&mut w, over);
                 w.word(*wait_ms);
             }
+            Ask::Keep { node, key, unix_ms } => {
+                w.word(4);
+                w.bytes(node.as_bytes());
+                w.bytes(key);
+                w.word(*unix_ms);
+            }
         }
         w
     }
@@ -113,6 +131,7 @@ impl Ask {
             1 => Ask::Who { version: r.word()? },
             2 => Ask::Belong { node: name(&mut r)?, key: array(&mut r)?, controller_unix_ms: r.word()? },
             3 => Ask::Look { heard: r.word()?, over: get_ids(&mut r)?, wait_ms: r.word()? },
+            4 => Ask::Keep { node: name(&mut r)?, key: array(&mut r)?, unix_ms: r.word()? },
             _ => return Err(Fault("an agent's message that this oriond does not know")),
         };
         r.finish()?;
@@ -131,12 +150,14 @@ impl Answer {
                 put_gpus(&mut w, gpus);
             }
             Answer::Done => w.word(2),
-            Answer::State { version, live, ended, used } => {
+            Answer::State { version, live, ended, used, reserve } => {
                 w.word(3);
                 w.word(*version);
                 put_ids(&mut w, live);
                 put_ids(&mut w, ended);
                 put_used(&mut w, used);
+                w.word(reserve.len() as u64);
+                reserve.iter().for_each(|lease| w.bytes(&lease.encode()));
             }
             Answer::No { reason } => {
                 w.word(4);
@@ -153,7 +174,14 @@ impl Answer {
             2 => Answer::Done,
             3 => {
                 let (version, live, ended) = (r.word()?, get_ids(&mut r)?, get_ids(&mut r)?);
-                Answer::State { version, live, ended, used: get_used(&mut r)? }
+                let used = get_used(&mut r)?;
+                Answer::State {
+                    version,
+                    live,
+                    ended,
+                    used,
+                    reserve: r.list(LEASES_MAX, |r| Lease::decode(r.bytes()?))?,
+                }
             }
             4 => Answer::No { reason: r.text()?.to_owned() },
             _ => return Err(Fault("an answer that this agent does not know")),
@@ -205,6 +233,7 @@ fn array<const N: usize>(r: &mut Reader<'_>) -> Result<[u8; N], Fault> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lease::Vgpu;
 
     #[test]
     fn messages_come_back_and_parts_of_them_do_not() {
@@ -212,6 +241,7 @@ mod tests {
         for ask in [
             Ask::Who { version: AGENT_VERSION },
             Ask::Belong { node: "a".into(), key: [7; 32], controller_unix_ms: 9 },
+            Ask::Keep { node: "a".into(), key: [7; 32], unix_ms: 9 },
             Ask::Look { heard: 3, over: vec![id, id], wait_ms: 5 },
         ] {
             let body = ask.encode();
@@ -227,6 +257,13 @@ mod tests {
                 live: vec![id],
                 ended: Vec::new(),
                 used: vec![Used { lease: id, vgpu_bytes: vec![7] }],
+                reserve: vec![Lease {
+                    id,
+                    node: "a".into(),
+                    tenant: String::new(),
+                    begins_before_unix_ms: 5,
+                    vgpus: vec![Vgpu { gpu: "GPU-1".into(), memory_bytes: 1, ratio: 25 }],
+                }],
             },
             Answer::No { reason: "not yet".into() },
         ] {

@@ -21,6 +21,7 @@ pub mod message;
 pub mod pages;
 pub mod record;
 pub mod refusal;
+pub mod reserve;
 pub mod version;
 pub mod view;
 

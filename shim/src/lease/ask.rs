@@ -3,13 +3,17 @@
 
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use orion_transport::client::NoSession;
+use orion_transport::fds;
 use orion_transport::lease::SignedLease;
 use orion_transport::proof::fresh_nonce;
 use orion_wire::address::Server;
 use orion_wire::refusal::Reason;
+use orion_wire::reserve;
 
 use super::json::{Object, object, quoted};
 use super::wanted::Wanted;
@@ -37,13 +41,28 @@ pub struct Granted {
 
 /// The connection over which vGPUs were given. They go back at once if it ends before the session has begun, as it does
 /// when the program is killed.
-pub struct Claim(TcpStream);
+pub enum Claim {
+    OfPool(TcpStream),
+    /// To the agent, which has lent them of its node's own reserve.
+    OfReserve(UnixStream),
+}
 
 impl Claim {
     /// From now on the session's node says when they are free.
-    pub fn has_begun(mut self) {
+    pub fn has_begun(self) {
         // Unheard, the node says it all the same.
-        let _ = self.0.write_all(b"1");
+        let _ = match self {
+            Claim::OfPool(mut socket) => socket.write_all(b"1"),
+            Claim::OfReserve(socket) => {
+                fds::send_frame(socket.as_fd(), reserve::KIND, &reserve::Ask::Begun.encode(), &[])
+            }
+        };
+    }
+}
+
+impl Granted {
+    pub fn is_of_reserve(&self) -> bool {
+        matches!(self.claim, Claim::OfReserve(_))
     }
 }
 
@@ -66,33 +85,42 @@ fn not_reached(controller: &str, e: &io::Error) -> Trouble {
     Trouble::NotNow(format!("the pool's controller at {controller} is not reached: {e}"))
 }
 
-/// Asks for vGPUs, and again as long as no controller is reached that leads. The error is one line: what was asked,
-/// what is free, and what to try.
+/// Asks for vGPUs, and again as long as no controller is reached that leads; then this node may have some of its own.
+/// The error is one line: what was asked, what is free, and what to try.
 pub fn ask(wanted: &Wanted, program: &str) -> Result<Granted, NoSession> {
     // A name of our own, under which the same is answered if the controller is asked again.
     let nonce = fresh_nonce().map_err(|e| format!("reading random bytes failed: {e}"))?;
     let name: String = nonce[..16].iter().map(|byte| format!("{byte:02x}")).collect();
-    let question = question(wanted, program, &name);
+    let client = client(program);
+    let question = question(wanted, &client, &name);
     let patience = wanted.wait_for_controller();
     let until = Instant::now() + patience;
     let mut has_said = false;
     loop {
-        match round(wanted, "POST", "/allocations", &question, Some(&name)) {
+        let why = match round(wanted, "POST", "/allocations", &question, Some(&name)) {
             Ok((answer, socket)) => return granted(wanted, &answer, socket),
             Err(Trouble::Refused(no)) => return Err(no),
-            Err(Trouble::NotNow(why) | Trouble::Elsewhere(_, why)) if Instant::now() < until => {
-                if !std::mem::replace(&mut has_said, true) {
-                    let seconds = patience.as_secs();
-                    crate::say!("{why}; waiting for it, {seconds} s at most (ORION_WAIT)");
-                }
-                std::thread::sleep(PAUSE);
+            Err(Trouble::NotNow(why) | Trouble::Elsewhere(_, why)) => why,
+        };
+        let why = match super::reserve::ask(wanted, &client) {
+            None => why,
+            Some(Err(no)) => format!("{why}; {no}"),
+            Some(Ok(granted)) => {
+                let Granted { places, node, .. } = &granted;
+                crate::say!("{why}; using {places} of the own reserve of this node, {node}");
+                return Ok(granted);
             }
-            Err(Trouble::NotNow(why) | Trouble::Elsewhere(_, why)) => {
-                let hint = "is orion-controller running there, and is ORION_CONTROLLER (or controller_addr in \
-                            client.conf) right?";
-                return Err(format!("{why}; {hint}").into());
-            }
+        };
+        if Instant::now() >= until {
+            let hint = "is orion-controller running there, and is ORION_CONTROLLER (or controller_addr in client.conf) \
+                        right?";
+            return Err(format!("{why}; {hint}").into());
         }
+        if !std::mem::replace(&mut has_said, true) {
+            let seconds = patience.as_secs();
+            crate::say!("{why}; waiting for it, {seconds} s at most (ORION_WAIT)");
+        }
+        std::thread::sleep(PAUSE);
     }
 }
 
@@ -136,23 +164,31 @@ fn granted(wanted: &Wanted, answer: &Object, socket: TcpStream) -> Result<Grante
     };
     let lease = SignedLease { body, signature };
     let (allocation, node, places) = (text("allocation")?, text("node")?, text("places")?);
-    Ok(Granted { allocation, node, server, places, lease, claim: Claim(socket) })
+    Ok(Granted { allocation, node, server, places, lease, claim: Claim::OfPool(socket) })
 }
 
-/// Gives back what no session came of. If that is not heard either, it goes back by itself in half a minute.
+/// Gives back what no session came of. If that is not heard either, it goes back by itself in half a minute. What is of
+/// a reserve goes back with its connection.
 pub fn give_back(wanted: &Wanted, granted: &Granted) {
+    if granted.is_of_reserve() {
+        return;
+    }
     let _ = round(wanted, "DELETE", &format!("/allocations/{}", granted.allocation), "", None);
 }
 
-fn question(wanted: &Wanted, program: &str, name: &str) -> String {
+/// Host, process and program, for people to read.
+fn client(program: &str) -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let client = format!("{} {} {program}", host.trim(), std::process::id());
+    format!("{} {} {program}", host.trim(), std::process::id())
+}
+
+fn question(wanted: &Wanted, client: &str, name: &str) -> String {
     let mut fields = vec![
         format!("\"allocation\":{}", quoted(name)),
         format!("\"vgpus\":{}", wanted.vgpus),
         format!("\"tenant\":{}", quoted(&wanted.tenant)),
         format!("\"group\":{}", quoted(&wanted.group)),
-        format!("\"client\":{}", quoted(&client)),
+        format!("\"client\":{}", quoted(client)),
     ];
     fields.extend(wanted.memory_mib.map(|mib| format!("\"memory_mib\":{mib}")));
     fields.extend(wanted.ratio.map(|ratio| format!("\"ratio\":{ratio}")));
@@ -275,7 +311,7 @@ fn damaged(controller: &str, why: &str) -> String {
 }
 
 /// The controller explains in several lines.
-fn one_line(text: &str) -> String {
+pub(super) fn one_line(text: &str) -> String {
     let mut line = String::new();
     for part in text.lines().map(str::trim).filter(|part| !part.is_empty()) {
         let between = if line.is_empty() {

@@ -114,7 +114,11 @@ fn granted(settings: &Settings, wanted: &Wanted) -> Result<Granted, NoSession> {
     // In the original's words.
     let Granted { allocation, server, places, .. } = &granted;
     let group = &wanted.group;
-    log::tell(settings.verbose, format_args!("Using Orion resource ({group}) {allocation} : {server}/{places}"));
+    let of_reserve = if granted.is_of_reserve() { ", of the node's own reserve" } else { "" };
+    log::tell(
+        settings.verbose,
+        format_args!("Using Orion resource ({group}) {allocation} : {server}/{places}{of_reserve}"),
+    );
     if !wanted.idle.is_empty() {
         log::tell(settings.verbose, format_args!("client.conf: {} have no meaning here", wanted.idle.join(", ")));
     }
@@ -124,8 +128,12 @@ fn granted(settings: &Settings, wanted: &Wanted) -> Result<Granted, NoSession> {
 /// Nobody falls back to a server that was not given.
 fn given_back(wanted: &Wanted, granted: &Granted, no: NoSession) -> NoSession {
     ask::give_back(wanted, granted);
-    let controllers = wanted.controllers.join(",");
-    let text = format!("{} (on node {}, which the controller at {controllers} gave)", no.text, granted.node);
+    let (node, controllers) = (&granted.node, wanted.controllers.join(","));
+    let by = match granted.is_of_reserve() {
+        true => format!("on node {node}, of its own reserve"),
+        false => format!("on node {node}, which the controller at {controllers} gave"),
+    };
+    let text = format!("{} ({by})", no.text);
     NoSession { text, ..no }
 }
 

@@ -46,6 +46,35 @@ fn a_node_cut_off_from_the_controller_keeps_its_sessions_and_gets_no_new_ones_un
     field.end();
 }
 
+/// As long as leases stand, and longer than any timer of a connection that might still be waited for.
+const MINUTE: Duration = Duration::from_secs(65);
+
+#[test]
+fn an_agent_that_was_away_for_a_minute_is_heard_within_seconds() {
+    let field = Field::new(&[("a", Carrier::Tcp)]);
+    let node = &field.nodes[0];
+    let stands = |standing: &str| {
+        let books = field.books();
+        books.is_some_and(|(_, devices)| devices.devices.iter().all(|gpu| gpu.standing == standing))
+    };
+    let is_back = |what: &str| {
+        let began = Instant::now();
+        wait_until("the node's being heard of", || stands("up"));
+        assert!(began.elapsed() < HEALED, "heard of {:?} after {what}", began.elapsed());
+    };
+    node.machine.cut(Way::Management);
+    std::thread::sleep(MINUTE);
+    assert!(stands("lost"));
+    node.machine.heal(Way::Management);
+    is_back("the cut was healed");
+    node.agent.signal(libc::SIGSTOP);
+    std::thread::sleep(MINUTE);
+    assert!(stands("lost"));
+    node.agent.signal(libc::SIGCONT);
+    is_back("it went on");
+    field.end();
+}
+
 #[test]
 fn a_program_cut_off_from_its_node_goes_on_after_a_moment_and_is_told_after_a_while() {
     let field = Field::new(&[("a", Carrier::Tcp)]);

@@ -2,6 +2,7 @@
 
 #[path = "../../../controller/tests/etcd/cluster.rs"]
 mod cluster;
+mod reserve;
 mod rights;
 mod scene;
 mod shared;

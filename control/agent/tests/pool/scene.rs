@@ -83,6 +83,13 @@ impl Process {
         let _ = self.child.wait();
     }
 
+    /// By its number.
+    #[allow(dead_code, reason = "for tests of another file")]
+    pub fn signal(&self, signal: libc::c_int) {
+        // SAFETY: a plain call; the process is ours and was not waited for.
+        assert_eq!(unsafe { libc::kill(self.child.id() as i32, signal) }, 0);
+    }
+
     /// As an operator ends it; it has to end well.
     #[allow(dead_code, reason = "for tests of another file")]
     pub fn end(&mut self) {
@@ -123,6 +130,10 @@ pub struct Scene {
     pub controller: Process,
     pub nodes: Vec<Node>,
     is_local: bool,
+    /// vGPUs of each GPU that are its node's own reserve.
+    pub kept: usize,
+    /// More options of agents.
+    pub agent_options: Vec<std::ffi::OsString>,
 }
 
 impl Drop for Scene {
@@ -142,6 +153,17 @@ impl Scene {
         Scene::around(folder, controller, &[port], names, is_local)
     }
 
+    /// One node, of whose two GPUs so many vGPUs each are its own.
+    #[allow(dead_code, reason = "for tests of another file")]
+    pub fn with_reserve(name: &'static str, kept: usize, is_local: bool) -> Scene {
+        let mut scene = Scene::new(&[], "", is_local);
+        scene.kept = kept;
+        let node = scene.node(name);
+        scene.nodes.push(node);
+        scene.wait_for_free(2 * (2 - kept));
+        scene
+    }
+
     /// A pool whose controllers listen at these ports. The first one leads.
     pub fn around(
         folder: PathBuf,
@@ -151,7 +173,9 @@ impl Scene {
         is_local: bool,
     ) -> Scene {
         let controllers = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect::<Vec<_>>().join(",");
-        let mut scene = Scene { folder, port: ports[0], controllers, controller, nodes: Vec::new(), is_local };
+        let (nodes, agent_options) = (Vec::new(), Vec::new());
+        let mut scene =
+            Scene { folder, port: ports[0], controllers, controller, nodes, is_local, kept: 0, agent_options };
         for name in names {
             let node = scene.node(name);
             scene.nodes.push(node);
@@ -189,7 +213,10 @@ impl Scene {
     pub fn start_agent(&self, name: &str, address: &str) -> Process {
         let mut command = Command::new(env!("CARGO_BIN_EXE_orion-agent"));
         command.args(["--controller", &self.controllers]).arg("--pool").arg(self.path(name, "pool"));
-        command.args(["--address", address, "--node", name, "--vgpu-count", "2"]);
+        command.args(["--address", address, "--node", name, "--vgpu-count", "2"]).args(&self.agent_options);
+        if self.kept > 0 {
+            command.args(["--reserve-vgpus", &self.kept.to_string()]).env("XDG_RUNTIME_DIR", &self.folder);
+        }
         Process::start(&mut command, &self.path(name, "agent.log"))
     }
 
@@ -220,6 +247,7 @@ impl Scene {
             command.env_remove(name);
         }
         command.env("LD_LIBRARY_PATH", &self.folder).env("HOME", &self.folder).env_remove("LD_PRELOAD");
+        command.env("XDG_RUNTIME_DIR", &self.folder);
         command.env("ORION_CONTROLLER", &self.controllers).envs(environment.iter().copied());
         command
     }

@@ -6,7 +6,7 @@ mod peer;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cluster::Cluster;
 use orion_proto::pool_client::PoolClient;
@@ -14,6 +14,9 @@ use orion_proto::*;
 use peer::{Peer, answer, until};
 use tonic::Code;
 use tonic::transport::Channel;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
 
 /// Nothing takes as long unless something is broken.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -67,7 +70,14 @@ impl Drop for Scene {
 
 fn node(name: &str) -> RegisterRequest {
     let gpus = vec![Gpu { uuid: format!("GPU-{name}"), name: "GPU".into(), memory_bytes: 100 * GIB, reserve_bytes: 0 }];
-    RegisterRequest { node: name.into(), address: format!("{name}:9960"), gpus, split: 100, oriond: "0a".repeat(16) }
+    RegisterRequest {
+        node: name.into(),
+        address: format!("{name}:9960"),
+        gpus,
+        split: 100,
+        oriond: "0a".repeat(16),
+        reserve: 0,
+    }
 }
 
 fn ask(name: u128) -> AllocateRequest {
@@ -101,6 +111,46 @@ async fn allocate_until_it_breaks(mut pool: PoolClient<Channel>, first: u128) ->
         }
     }
     held
+}
+
+/// What gRPC's health service says of a service at this controller.
+async fn health(peer: &Peer, service: &str) -> ServingStatus {
+    let endpoint = Channel::from_shared(format!("http://{}", peer.address())).expect("an address");
+    let mut client = HealthClient::new(endpoint.connect().await.expect("it listens"));
+    let asked = HealthCheckRequest { service: service.to_owned() };
+    client.check(asked).await.expect("a service that is known").into_inner().status()
+}
+
+#[test]
+fn the_health_service_says_where_the_pool_is_served() {
+    runtime().block_on(async {
+        let mut scene = Scene::new(1);
+        let service = "orion.v1.Pool";
+        for (peer, of_pool) in [(&scene.a, ServingStatus::Serving), (&scene.b, ServingStatus::NotServing)] {
+            assert_eq!(health(peer, service).await, of_pool);
+            assert_eq!(health(peer, "").await, ServingStatus::Serving);
+        }
+        scene.a.kill();
+        let until = Instant::now() + PATIENCE;
+        while health(&scene.b, service).await != ServingStatus::Serving {
+            assert!(Instant::now() < until, "it leads: {}, and says otherwise", scene.b.leads());
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        assert!(scene.b.leads());
+        scene.a.start();
+        while health(&scene.a, service).await != ServingStatus::NotServing {
+            assert!(Instant::now() < until, "one that has just been started serves nobody");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        // An etcd that is gone: who asks finds that nobody can change the pool, and then nobody says that he serves it.
+        scene.etcd.kill(0);
+        let (status, ..) = scene.b.http("GET", "/healthz", "");
+        assert_eq!(status, 503);
+        while health(&scene.b, service).await != ServingStatus::NotServing {
+            assert!(Instant::now() < until, "it cannot change the pool");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    });
 }
 
 #[test]

@@ -71,6 +71,7 @@ fn as_json(devices: &Devices, lent: &Allocations) -> String {
             "node": d.node, "address": d.address, "gpu": d.gpu, "uuid": d.uuid, "name": d.name,
             "memory_bytes": d.memory_bytes, "free_bytes": d.free_bytes, "free_ratio": d.free_ratio,
             "vgpus": d.vgpus, "free_vgpus": d.free_vgpus, "standing": d.standing,
+            "reserve_vgpus": d.reserve_vgpus, "reserve_lent": d.reserve_lent,
         })
     });
     let vgpus = smi::used(&lent.allocations);
@@ -81,6 +82,7 @@ fn as_json(devices: &Devices, lent: &Allocations) -> String {
             "memory_bytes": p.memory_bytes, "used_bytes": p.used_bytes,
             "ratio": p.ratio, "allocation": a.allocation, "tenant": a.tenant,
             "group": a.group, "client": a.client, "confirmed": a.confirmed,
+            "of_reserve": a.of_reserve,
         })
     });
     let all = json!({

@@ -128,7 +128,8 @@ async fn allocations(pool: &mut Pool, tenant: String) -> Result<(), tonic::Statu
     let lent = pool.list_allocations(ListAllocationsRequest { tenant }).await?.into_inner();
     for one in &lent.allocations {
         let state = if one.confirmed { "runs" } else { "granted" };
-        println!("{} {state} tenant={} client={}", one.allocation, one.tenant, one.client);
+        let of_reserve = if one.of_reserve { " of its node's own reserve" } else { "" };
+        println!("{} {state}{of_reserve} tenant={} client={}", one.allocation, one.tenant, one.client);
         for place in &one.vgpus {
             let (memory, ratio) = (mib(place.memory_bytes), place.ratio);
             println!("    {} GPU {} vGPU {} {memory} {ratio}%", place.node, place.gpu, place.vgpu);

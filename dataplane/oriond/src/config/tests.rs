@@ -129,7 +129,7 @@ fn what_is_orion_agents_is_passed_over() {
 }
 
 #[test]
-fn a_reserve_of_the_node_s_own_is_refused_with_the_reason() {
-    let refused = read("[server]\nreserve = 2\n").unwrap_err();
-    assert!(refused.starts_with("server.conf:2: reserve: a node lends no vGPUs by itself"), "{refused}");
+fn a_reserve_is_orion_agents() {
+    let settings = read("[server]\nreserve = 2\n").expect("it is understood");
+    assert!(settings.notices[0].starts_with("server.conf:2: reserve has no meaning here: orion-agent keeps"));
 }

@@ -674,7 +674,11 @@ impl Door {
         let lease = g.lease.as_ref().map(|held| tracing::field::display(held.lease.id));
         let tenant = g.lease.as_ref().map(|held| held.lease.tenant.as_str());
         info!(session, %peer, program, worker = pid, environment = %g.environment, lease, tenant, "session begins");
-        words::begun(session, g.lease.is_some(), local, self.listeners.addresses().len() > 1);
+        let is_of_reserve = g.lease.as_ref().is_some_and(|held| held.is_of_reserve);
+        if is_of_reserve {
+            info!(session, "its vGPUs are of this node's own reserve: the agent has lent them");
+        }
+        words::begun(session, g.lease.is_some() && !is_of_reserve, local, self.listeners.addresses().len() > 1);
         let token = g.lease.as_ref().map(|held| &held.token).or(self.policy.token.as_ref());
         let meter = Arc::new(meter);
         g.lease.as_ref().inspect(|held| held.is_metered(&meter));

@@ -27,13 +27,18 @@ pub struct Book {
 struct Pages {
     /// Not known before an agent has come.
     belongs: Option<Belongs>,
+    /// Whose leases are of the node's own reserve, which the agent lends.
+    keeps: Option<Belongs>,
     /// As the first warm worker has found them.
     gpus: Option<Vec<Gpu>>,
     live: BTreeSet<LeaseId>,
+    /// Those of them that are of the reserve.
+    live_of_reserve: BTreeMap<LeaseId, Lease>,
     /// What their vGPUs use, from when each has a worker.
     meters: BTreeMap<LeaseId, Arc<Meter>>,
-    /// Leases that were used, until they could not be used any more anyway.
+    /// Leases that were used, until they could not be used any more anyway; those of the reserve by its own clock.
     used: BTreeMap<LeaseId, u64>,
+    used_of_reserve: BTreeMap<LeaseId, u64>,
     /// Leases that the controller has taken back, likewise.
     taken_back: BTreeMap<LeaseId, u64>,
     /// With the version by which they ended.
@@ -41,12 +46,12 @@ struct Pages {
     version: u64,
 }
 
-/// The node that this is, and the key of its leases.
+/// The node that this is, and the key of leases for it.
 struct Belongs {
     node: String,
     key: LeaseKey,
-    /// The controller's clock in milliseconds since 1970, at that time. Leases run out by it, so this machine's clock
-    /// may be wrong.
+    /// The clock of who gives them, in milliseconds since 1970, at that time. Leases run out by it, so this machine's
+    /// clock may be wrong.
     clock: (u64, Instant),
 }
 
@@ -57,11 +62,38 @@ impl Belongs {
     }
 }
 
+/// What a lease that is good lets its client have.
+struct Checked {
+    lease: Lease,
+    token: Token,
+    is_of_reserve: bool,
+    now_unix_ms: u64,
+}
+
+impl Pages {
+    /// By whom the lease was given: the pool's controller, or this node's agent. The error is the former's.
+    fn check(&self, shown: &Shown<'_>) -> Result<Checked, String> {
+        let mut refused = None;
+        for (by, is_of_reserve) in [(&self.belongs, false), (&self.keeps, true)] {
+            let Some(by) = by else { continue };
+            let now_unix_ms = by.now_unix_ms();
+            match by.key.check(shown, &by.node, now_unix_ms) {
+                Ok((lease, token)) => return Ok(Checked { lease, token, is_of_reserve, now_unix_ms }),
+                Err(why) => drop(refused.get_or_insert(why)),
+            }
+        }
+        let nobody = "no agent has told this server yet which pool it belongs to; is orion-agent running?";
+        Err(refused.unwrap_or_else(|| nobody.to_owned()))
+    }
+}
+
 /// The lease of a session that begins. When it is dropped the session is over.
 pub struct Held {
     pub lease: Lease,
     /// What the session's further connections are proved by.
     pub token: Token,
+    /// The node has lent it by itself.
+    pub is_of_reserve: bool,
     book: Arc<Book>,
 }
 
@@ -98,6 +130,11 @@ impl Book {
         self.pages().belongs = Some(Belongs { node, key, clock: (controller_unix_ms, Instant::now()) });
     }
 
+    /// There is a reserve. What was lent of it by an earlier key and has no session yet gets none.
+    pub fn keep(&self, node: String, key: LeaseKey, unix_ms: u64) {
+        self.pages().keeps = Some(Belongs { node, key, clock: (unix_ms, Instant::now()) });
+    }
+
     /// These are over. Whoever comes with one of them comes too late.
     pub fn taken_back(&self, ids: &[LeaseId]) {
         let mut pages = self.pages();
@@ -124,29 +161,31 @@ impl Book {
                     .into(),
             );
         }
-        let mut pages = self.pages();
-        let Some(belongs) = &pages.belongs else {
-            return refuse(
-                "no agent has told this server yet which pool it belongs to; is orion-agent running?".into(),
-            );
-        };
-        let now_unix_ms = belongs.now_unix_ms();
-        let (lease, token) = match belongs.key.check(shown, &belongs.node, now_unix_ms) {
+        let mut guard = self.pages();
+        let pages = &mut *guard;
+        let Checked { lease, token, is_of_reserve, now_unix_ms } = match pages.check(shown) {
             Ok(checked) => checked,
             Err(why) => return refuse(why),
         };
-        pages.used.retain(|_, until| *until > now_unix_ms);
-        pages.taken_back.retain(|_, until| *until > now_unix_ms);
+        let used = if is_of_reserve { &mut pages.used_of_reserve } else { &mut pages.used };
+        used.retain(|_, until| *until > now_unix_ms);
+        if !is_of_reserve {
+            pages.taken_back.retain(|_, until| *until > now_unix_ms);
+        }
         if pages.taken_back.contains_key(&lease.id) {
             return refuse(format!("the lease {} was taken back by the pool's controller", lease.id));
         }
-        if pages.used.insert(lease.id, lease.begins_before_unix_ms).is_some() {
+        if used.insert(lease.id, lease.begins_before_unix_ms).is_some() {
             return refuse(format!("the lease {} was used before, and is for one session", lease.id));
+        }
+        if is_of_reserve {
+            pages.live_of_reserve.insert(lease.id, lease.clone());
         }
         pages.live.insert(lease.id);
         pages.version += 1;
         self.changed.notify_all();
-        Ok(Held { lease, token, book: self.clone() })
+        drop(guard);
+        Ok(Held { lease, token, is_of_reserve, book: self.clone() })
     }
 
     fn is_over(&self, id: LeaseId) {
@@ -154,6 +193,7 @@ impl Book {
         pages.version += 1;
         let version = pages.version;
         pages.live.remove(&id);
+        pages.live_of_reserve.remove(&id);
         pages.meters.remove(&id);
         pages.ended.insert(id, version);
         self.changed.notify_all();
@@ -172,6 +212,7 @@ impl Book {
             live: pages.live.iter().copied().collect(),
             ended: pages.ended.keys().copied().collect(),
             used: pages.meters.iter().map(|(lease, meter)| used(*lease, meter)).collect(),
+            reserve: pages.live_of_reserve.values().cloned().collect(),
         }
     }
 }
@@ -258,6 +299,30 @@ mod tests {
         drop(try_with(&book, &lease(2)).expect("another one"));
         book.belong("a".into(), key(), NOW + LIFE);
         assert!(try_with(&book, &lease(1)).err().expect("late").contains("ran out"));
+    }
+
+    #[test]
+    fn a_lease_of_the_reserve_is_told_apart_and_a_new_key_makes_old_ones_worthless() {
+        let book = Book::new(true).expect("random bytes");
+        // Nobody knows a controller yet.
+        book.keep("a".into(), key(), NOW);
+        let held = try_with(&book, &lease(1)).expect("a good lease");
+        assert!(held.is_of_reserve);
+        assert!(try_with(&book, &lease(1)).err().expect("it has a session").contains("used before"));
+        let told = |book: &Book| match book.look(0, Duration::ZERO) {
+            Answer::State { live, reserve, .. } => (live, reserve.iter().map(|lease| lease.id).collect::<Vec<_>>()),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(told(&book), (vec![lease(1).id], vec![lease(1).id]));
+        // A controller is there, and gives leases too; the agent was started again.
+        book.belong("a".into(), key(), NOW);
+        book.keep("a".into(), MasterKey::new([9; 32]).key_of("a", &[2; 16]), NOW);
+        assert!(!try_with(&book, &lease(2)).expect("the controller's").is_of_reserve);
+        book.belong("a".into(), MasterKey::new([8; 32]).key_of("a", &[2; 16]), NOW);
+        assert!(try_with(&book, &lease(3)).err().expect("of no key that counts").contains("made by somebody else"));
+        assert_eq!(told(&book).1, vec![lease(1).id]);
+        drop(held);
+        assert_eq!(told(&book), (vec![], vec![]));
     }
 
     #[test]

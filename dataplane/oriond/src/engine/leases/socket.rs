@@ -92,6 +92,11 @@ fn answer(ask: Ask, book: &Book, door: &Post) -> Answer {
             book.belong(node, LeaseKey::from_bytes(key), controller_unix_ms);
             Answer::Done
         }
+        Ask::Keep { node, key, unix_ms } => {
+            info!(node, "this server's agent lends a reserve of its own");
+            book.keep(node, LeaseKey::from_bytes(key), unix_ms);
+            Answer::Done
+        }
         Ask::Look { heard, over, wait_ms } => {
             if !over.is_empty() {
                 book.taken_back(&over);

@@ -1,0 +1,224 @@
+//! What a program and the agent of a node say to each other over a local socket of the agent's, where the program
+//! reaches no controller of its pool.
+//!
+//! ```text
+//! program                                 agent
+//!   Lend  (what is wanted)  ----------->  as much of the node's own reserve, if the agent reaches no controller either
+//!         <---------------------------    Lent (a lease), or No
+//!   Begun  ---------------------------->  the session has begun; from now on oriond says when it is over
+//! ```
+//! The connection stands for what was lent: if it ends before `Begun`, that is free again. Each message is a frame of
+//! kind [`KIND`], as in a handshake.
+
+use crate::codec::{Fault, Reader, Writer};
+use crate::lease::{LEASE_BYTES_MAX, LeaseId, name};
+
+/// Of the frames.
+pub const KIND: u32 = 65;
+/// Raised when a message changes shape.
+pub const RESERVE_VERSION: u64 = 1;
+/// The socket's name, in the folder in which oriond has its own.
+pub const SOCKET: &str = "reserve.sock";
+const KEY_BYTES_MAX: usize = 4096;
+const TEXT_BYTES_MAX: usize = 4096;
+
+/// What a program wants.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wanted {
+    pub vgpus: u32,
+    /// Of each; nothing is its part of the GPU.
+    pub memory_mib: Option<u64>,
+    pub ratio: Option<u32>,
+    pub tenant: String,
+    pub group: String,
+    /// Host, process and program.
+    pub client: String,
+    /// The pool's client-key, if the program has one.
+    pub client_key: String,
+}
+
+/// What a program says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ask {
+    Lend { version: u64, wanted: Wanted },
+    Begun,
+}
+
+/// What the agent answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    Lent {
+        allocation: LeaseId,
+        node: String,
+        /// Where its oriond listens.
+        address: String,
+        /// GPU and vGPU of each.
+        places: String,
+        lease: Vec<u8>,
+        signature: [u8; 32],
+    },
+    /// Why not, in words.
+    No { reason: String },
+}
+
+impl Ask {
+    pub fn encode(&self) -> Vec<u8> {
+        let mut w = Vec::new();
+        match self {
+            Ask::Lend { version, wanted } => {
+                w.word(1);
+                w.word(*version);
+                w.word(wanted.vgpus.into());
+                put_option(&mut w, wanted.memory_mib);
+                put_option(&mut w, wanted.ratio.map(u64::from));
+                for text in [&wanted.tenant, &wanted.group, &wanted.client, &wanted.client_key] {
+                    w.bytes(text.as_bytes());
+                }
+            }
+            Ask::Begun => w.word(2),
+        }
+        w
+    }
+
+    pub fn decode(body: &[u8]) -> Result<Ask, Fault> {
+        let mut r = Reader::new(body);
+        let ask = match r.word()? {
+            1 => {
+                let version = r.word()?;
+                let vgpus = small(r.word()?)?;
+                let (memory_mib, ratio) = (get_option(&mut r)?, get_option(&mut r)?.map(small).transpose()?);
+                let (tenant, group, client) = (name(&mut r)?, name(&mut r)?, name(&mut r)?);
+                let client_key = text(&mut r, KEY_BYTES_MAX)?;
+                Ask::Lend { version, wanted: Wanted { vgpus, memory_mib, ratio, tenant, group, client, client_key } }
+            }
+            2 => Ask::Begun,
+            _ => return Err(Fault("a program's message that this agent does not know")),
+        };
+        r.finish()?;
+        Ok(ask)
+    }
+}
+
+impl Answer {
+    pub fn encode(&self) -> Vec<u8> {
+        let mut w = Vec::new();
+        match self {
+            Answer::Lent { allocation, node, address, places, lease, signature } => {
+                w.word(1);
+                w.bytes(&allocation.0);
+                for text in [node, address, places] {
+                    w.bytes(text.as_bytes());
+                }
+                w.bytes(lease);
+                w.bytes(signature);
+            }
+            Answer::No { reason } => {
+                w.word(2);
+                w.bytes(reason.as_bytes());
+            }
+        }
+        w
+    }
+
+    pub fn decode(body: &[u8]) -> Result<Answer, Fault> {
+        let mut r = Reader::new(body);
+        let answer = match r.word()? {
+            1 => {
+                let allocation = LeaseId(array(&mut r)?);
+                let (node, address, places) = (name(&mut r)?, name(&mut r)?, text(&mut r, TEXT_BYTES_MAX)?);
+                let lease = r.bytes()?.to_vec();
+                if lease.len() > LEASE_BYTES_MAX {
+                    return Err(Fault("a lease longer than its limit"));
+                }
+                Answer::Lent { allocation, node, address, places, lease, signature: array(&mut r)? }
+            }
+            2 => Answer::No { reason: r.text()?.to_owned() },
+            _ => return Err(Fault("an answer that this program does not know")),
+        };
+        r.finish()?;
+        Ok(answer)
+    }
+}
+
+fn put_option(w: &mut Vec<u8>, value: Option<u64>) {
+    w.word(value.is_some().into());
+    w.word(value.unwrap_or(0));
+}
+
+fn get_option(r: &mut Reader<'_>) -> Result<Option<u64>, Fault> {
+    match (r.word()?, r.word()?) {
+        (0, 0) => Ok(None),
+        (1, value) => Ok(Some(value)),
+        _ => Err(Fault("neither something nor nothing")),
+    }
+}
+
+fn small(value: u64) -> Result<u32, Fault> {
+    u32::try_from(value).map_err(|_| Fault("a number that is too large"))
+}
+
+fn text(r: &mut Reader<'_>, bytes_max: usize) -> Result<String, Fault> {
+    let text = r.text()?;
+    match text.len() <= bytes_max && !text.chars().any(char::is_control) {
+        true => Ok(text.to_owned()),
+        false => Err(Fault("a text that is too long, or of control characters")),
+    }
+}
+
+fn array<const N: usize>(r: &mut Reader<'_>) -> Result<[u8; N], Fault> {
+    r.bytes()?.try_into().map_err(|_| Fault("byte string of the wrong length"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wanted() -> Wanted {
+        let text = |text: &str| text.to_owned();
+        let (tenant, group, client, client_key) = (text("red"), text("pod"), text("host 7 python"), text("key"));
+        Wanted { vgpus: 2, memory_mib: Some(512), ratio: None, tenant, group, client, client_key }
+    }
+
+    #[test]
+    fn messages_come_back_and_parts_of_them_do_not() {
+        let none = Wanted { memory_mib: None, ratio: Some(100), ..wanted() };
+        for wanted in [wanted(), none] {
+            let ask = Ask::Lend { version: RESERVE_VERSION, wanted };
+            let body = ask.encode();
+            assert_eq!(Ask::decode(&body), Ok(ask));
+            assert!((0..body.len()).all(|cut| Ask::decode(&body[..cut]).is_err()));
+        }
+        assert_eq!(Ask::decode(&Ask::Begun.encode()), Ok(Ask::Begun));
+        for answer in [
+            Answer::Lent {
+                allocation: LeaseId([7; 16]),
+                node: "a".into(),
+                address: "tcp:a:9960".into(),
+                places: "0/3,1/3".into(),
+                lease: vec![5; 40],
+                signature: [9; 32],
+            },
+            Answer::No { reason: "no room".into() },
+        ] {
+            let body = answer.encode();
+            assert_eq!(Answer::decode(&body), Ok(answer));
+            assert!((0..body.len()).all(|cut| Answer::decode(&body[..cut]).is_err()));
+        }
+    }
+
+    #[test]
+    fn what_is_too_much_is_no_message() {
+        for change in [
+            |w: &mut Wanted| w.tenant = "x".repeat(257),
+            |w: &mut Wanted| w.client = "a\nb".into(),
+            |w: &mut Wanted| w.client_key = "k".repeat(KEY_BYTES_MAX + 1),
+        ] {
+            let mut wanted = wanted();
+            change(&mut wanted);
+            assert!(Ask::decode(&Ask::Lend { version: RESERVE_VERSION, wanted }.encode()).is_err());
+        }
+        let mut words = Ask::Lend { version: 1, wanted: wanted() }.encode();
+        words[16..24].fill(0xff);
+        assert_eq!(Ask::decode(&words), Err(Fault("a number that is too large")));
+    }
+}

@@ -1,0 +1,81 @@
+//! One question to the agent of this node, where no controller of the pool is reached: whether it lends something of
+//! the node's own reserve.
+
+// UNSAFETY: getuid.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+
+use orion_transport::fds;
+use orion_transport::lease::SignedLease;
+use orion_transport::socket::{objection_to_folder, receive_timeout};
+use orion_wire::address::Server;
+use orion_wire::reserve::{self, Answer, Ask, KIND, RESERVE_VERSION, SOCKET};
+
+use super::ask::{Claim, Granted};
+use super::wanted::Wanted;
+
+/// An agent that is there answers at once.
+const ANSWER_SECONDS: i64 = 5;
+
+/// Nothing if no agent of this node lends any. The error says why it does not lend this.
+pub fn ask(wanted: &Wanted, client: &str) -> Option<Result<Granted, String>> {
+    let socket = socket()?;
+    let agent = UnixStream::connect(&socket).ok()?;
+    Some(lend(&agent, wanted, client).map_err(|why| format!("this node's own reserve: {why}")).and_then(|answer| {
+        granted(answer, agent).map_err(|why| format!("what answers at {} is no agent: {why}", socket.display()))
+    }))
+}
+
+fn lend(agent: &UnixStream, wanted: &Wanted, client: &str) -> Result<Answer, String> {
+    if wanted.with_group {
+        return Err("it knows no groups; it lends nothing where ORION_RES_GROUP=BOX is asked for".to_owned());
+    }
+    let wanted = reserve::Wanted {
+        vgpus: wanted.vgpus,
+        memory_mib: wanted.memory_mib,
+        ratio: wanted.ratio,
+        tenant: wanted.tenant.clone(),
+        group: wanted.group.clone(),
+        client: client.to_owned(),
+        client_key: wanted.client_key.clone().unwrap_or_default(),
+    };
+    let ask = Ask::Lend { version: RESERVE_VERSION, wanted }.encode();
+    let exchange = || {
+        receive_timeout(agent.as_fd(), ANSWER_SECONDS)?;
+        fds::send_frame(agent.as_fd(), KIND, &ask, &[])?;
+        fds::recv_frame(agent.as_fd())
+    };
+    let (kind, body, _) = exchange().map_err(|e: io::Error| format!("its agent does not answer: {e}"))?;
+    match Answer::decode(&body) {
+        Ok(Answer::No { reason }) => Err(super::ask::one_line(&reason)),
+        Ok(answer) if kind == KIND => Ok(answer),
+        Ok(_) => Err(format!("its agent answers with a frame of kind {kind}")),
+        Err(fault) => Err(format!("its agent's answer is damaged: {fault}")),
+    }
+}
+
+fn granted(answer: Answer, agent: UnixStream) -> Result<Granted, String> {
+    let Answer::Lent { allocation, node, address, places, lease: body, signature } = answer else {
+        return Err("it neither lends nor refuses".to_owned());
+    };
+    let (server, lease) = (Server::parse(&address)?, SignedLease { body, signature });
+    Ok(Granted { allocation: allocation.to_string(), node, server, places, lease, claim: Claim::OfReserve(agent) })
+}
+
+/// The first that is there of the places in which an agent listens, in a folder in which nobody else could have put it.
+fn socket() -> Option<PathBuf> {
+    // SAFETY: getuid cannot fail.
+    let uid = unsafe { libc::getuid() };
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").filter(|folder| !folder.is_empty());
+    let folders = [
+        runtime.map(|folder| PathBuf::from(folder).join("orion")),
+        Some("/run/orion".into()),
+        Some(format!("/tmp/orion-{uid}").into()),
+    ];
+    let is_there = |folder: &PathBuf| folder.join(SOCKET).exists();
+    let folder = folders.into_iter().flatten().find(is_there)?;
+    matches!(objection_to_folder(&folder), Ok(None)).then(|| folder.join(SOCKET))
+}
