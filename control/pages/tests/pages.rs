@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-const PROGRAMS: [(&str, &str); 8] = [
+const PROGRAMS: [(&str, &str); 9] = [
     ("orion-run", "orion-run"),
     ("oriond", "oriond"),
     ("orion-controller", "orion-controller"),
@@ -13,6 +13,7 @@ const PROGRAMS: [(&str, &str); 8] = [
     ("orion-ctl", "orion-smi"),
     ("orion-ctl", "orionctl"),
     ("orion-ctl", "orion-shm"),
+    ("orion-bpf", "orion-probe"),
 ];
 
 /// The folder of the programs, built as this test is.
