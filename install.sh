@@ -30,7 +30,7 @@ esac
 service=$root/control/service
 # what --system puts, but for the libraries' folder
 files=(usr/bin/orion-run usr/bin/orion-ptxas usr/bin/oriond usr/bin/orion-controller usr/bin/orion-agent
-    usr/bin/orion-check usr/bin/orion-smi usr/bin/orionctl usr/bin/orion-shm usr/bin/orion-top
+    usr/bin/orion-check usr/bin/orion-smi usr/bin/orionctl usr/bin/orion-shm usr/bin/orion-top usr/bin/orion-probe
     etc/orion/server.conf etc/logrotate.d/orion
     usr/lib/systemd/system/oriond.service usr/lib/systemd/system/orion-controller.service
     usr/lib/systemd/system/orion-agent.service)
@@ -75,6 +75,7 @@ folder=$(cd "$prefix" && pwd)
 target=${CARGO_TARGET_DIR:-$root/target}
 users=(-p orion-shim -p orion-cupti -p orion-nvml -p orion-run)
 built=$target/release
+probe=()
 
 # Each version that a symbol has in the C library is younger or older; zig knows which were there at which time.
 zig=$root/.zig
@@ -105,6 +106,16 @@ if [ "$mode" = portable ]; then
     "$root/dataplane/conformance/glibc-version.sh" 2.17 "$built"/orion-{run,ptxas} "${libraries[@]}"
 else
     [ "$mode" = folder ] || users+=(-p orion-controller -p orion-agent -p orion-check -p orion-ctl -p orion-top)
+    # The loader of its BPF programs is C: bpf/Cargo.toml.
+    if [ "$mode" != folder ]; then
+        if [ -e /usr/include/libelf.h ] && [ -e /usr/include/zlib.h ] &&
+            command -v make >/dev/null && command -v pkg-config >/dev/null; then
+            probe=(orion-probe)
+            users+=(-p orion-bpf --features orion-bpf/libbpf)
+        else
+            echo "orion-probe is left out, for it takes libelf-dev, zlib1g-dev, make and pkg-config to build" >&2
+        fi
+    fi
     (cd "$root" && cargo build --release --quiet "${users[@]}" -p oriond)
 fi
 
@@ -128,8 +139,8 @@ for program in orion-run oriond; do "$folder/bin/$program" --write-pages "$folde
 
 if [ "$mode" = system ] || [ "$mode" = deb ]; then
     put 755 "$built/orion-controller" bin/orion-controller
-    for tool in orion-{agent,check,smi,shm,top} orionctl; do put 755 "$built/$tool" "bin/$tool"; done
-    for program in orion-{controller,agent,check,smi,shm,top} orionctl; do
+    for tool in orion-{agent,check,smi,shm,top} orionctl "${probe[@]}"; do put 755 "$built/$tool" "bin/$tool"; done
+    for program in orion-{controller,agent,check,smi,shm,top} orionctl "${probe[@]}"; do
         "$folder/bin/$program" --write-pages "$folder"
     done
     install -d "${DESTDIR:-}"/{usr/lib/systemd/system,etc/logrotate.d,etc/orion}
@@ -151,7 +162,7 @@ Package: orion
 Version: $version
 Architecture: amd64
 Maintainer: Orion
-Depends: libc6 (>= ${glibc#GLIBC_}), libgcc-s1
+Depends: libc6 (>= ${glibc#GLIBC_}), libgcc-s1${probe:+, libelf1, zlib1g}
 Section: admin
 Priority: optional
 Description: pools GPUs and lends them to programs here and elsewhere

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # Every test of Orion that needs no GPU. Ends with "N passed, N failed" and a failing status if anything failed.
-#   ./test.sh            all steps but sanitize
+#   ./test.sh            all steps but sanitize and vm
 #   ./test.sh STEP…      some of: format lint generated unit suite loom facts programs readme frameworks fuzz attack
-#                        portable sanitize
+#                        portable sanitize vm
 # attack is a hostile client for a minute; named, for an hour (ORION_ATTACK_SECONDS, ORION_ATTACK_SEED). Before, what
 # makes the server keep ever more, two seconds each (ORION_ATTACK_GROW_SECONDS).
 # portable runs the facts in an old Debian with what ./install.sh --portable makes, where there is root and debootstrap.
 # sanitize is AddressSanitizer over the unsafe code, and over shim and server while the facts run. It takes a build of
 # its own.
+# vm attaches bpf's programs in a virtual machine with Debian's own kernel, which is another one than here: bpf/vm.sh.
 set -uo pipefail
 cd "$(dirname "$0")"
 
@@ -47,6 +48,15 @@ counted() {
     grep -aE '^test result:|^[0-9]+ passed, [0-9]+ failed$' "$log" | grep -aoE "[0-9]+ $1" |
         awk '{ sum += $1 } END { print sum + 0 }'
 }
+
+# bpf's loader is C: with what it takes to build it its tests are run too.
+if [ -e /usr/include/libelf.h ] && [ -e /usr/include/zlib.h ] &&
+    command -v make >/dev/null && command -v pkg-config >/dev/null; then
+    loader=(--features orion-bpf/libbpf)
+else
+    loader=()
+    echo "bpf's programs are not attached, for their loader needs libelf-dev, zlib1g-dev, make and pkg-config"
+fi
 
 loom() {
     RUSTFLAGS="--cfg loom" cargo test -p orion-ring --release --target-dir target/loom
@@ -117,9 +127,9 @@ sanitize() (
 
 wanted=" $* "
 step format cargo fmt --all --check
-step lint cargo clippy --workspace --all-targets --quiet -- -D warnings
+step lint cargo clippy --workspace --all-targets "${loader[@]}" --quiet -- -D warnings
 step generated cargo api --check
-step unit cargo test --workspace --exclude orion-conformance --no-fail-fast
+step unit cargo test --workspace --exclude orion-conformance "${loader[@]}" --no-fail-fast
 step unit cargo test -p orion-conformance --bins --test tidy --test rows --test nvml --no-fail-fast
 step suite python3 perf/suite/test_suite.py
 step loom loom
@@ -132,6 +142,7 @@ step fuzz fuzz
 step attack attack
 step portable cargo test -p orion-conformance --test portable -- --nocapture
 [[ "$wanted" != *" sanitize "* ]] || step sanitize sanitize
+[[ "$wanted" != *" vm "* ]] || step vm bpf/vm.sh
 
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-const PROGRAMS: [(&str, &str); 9] = [
+const PROGRAMS: [(&str, &str); 10] = [
     ("orion-run", "orion-run"),
     ("oriond", "oriond"),
     ("orion-controller", "orion-controller"),
@@ -14,6 +14,7 @@ const PROGRAMS: [(&str, &str); 9] = [
     ("orion-ctl", "orionctl"),
     ("orion-ctl", "orion-shm"),
     ("orion-top", "orion-top"),
+    ("orion-bpf", "orion-probe"),
 ];
 
 /// The folder of the programs, built as this test is.

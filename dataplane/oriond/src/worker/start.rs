@@ -356,8 +356,9 @@ fn serve(
     attachment.started().map_err(|e| format!("starting the session failed: {e}"))?;
     let (session, budget) = (assign.session, warm.budget);
     let mut drift = ledger.filter(|_| is_software).map(|ledger| Drift::new(ledger, &warm.devices, &warm.vgpus));
+    // Its name says whose worker this is, to who looks from outside: orion-probe.
     std::thread::Builder::new()
-        .name("watcher".into())
+        .name(format!("watch {session}"))
         .spawn(move || {
             let objection = attachment.wait_until_gone(budget::LOOK_INTERVAL, || {
                 if let Some(line) = drift.as_mut().and_then(Drift::look) {

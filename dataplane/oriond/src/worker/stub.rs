@@ -81,10 +81,12 @@ pub fn main(control: OwnedFd, seal: crate::cell::Seal) -> Result<(), String> {
         Err(reason) => return attachment.refuse(&reason).map_err(|e| failed("refusing", &e)),
     };
     attachment.started().map_err(|e| failed("starting", &e))?;
-    std::thread::spawn(move || {
+    let watch = move || {
         attachment.wait_until_gone(Duration::from_secs(1), || None);
-        std::process::exit(0);
-    });
+        std::process::exit(0)
+    };
+    let watcher = std::thread::Builder::new().name(format!("watch {}", assign.session));
+    watcher.spawn(watch).map_err(|e| failed("starting the watcher", &e))?;
     serve(&memory, heap).map_err(|f| failed("serving", &f))
 }
 

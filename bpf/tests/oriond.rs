@@ -1,0 +1,135 @@
+//! A whole oriond with sessions over both carriers on the software GPU, as `orion-probe` shows it.
+#![cfg(feature = "libbpf")]
+
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use orion_bpf::numbers::NO_OPCODE;
+use orion_bpf::{Question, Report, Role};
+
+const PROBE: &str = env!("CARGO_BIN_EXE_orion-probe");
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The folder of the programs, built as this test is.
+fn built() -> PathBuf {
+    let mut cargo = Command::new(env!("CARGO"));
+    let packages =
+        ["oriond", "orion-run", "orion-shim", "orion-cupti", "orion-nvml", "orion-soft", "orion-conformance"];
+    cargo.args(["build", "--quiet"]).args(packages.iter().flat_map(|package| ["-p", package]));
+    if !cfg!(debug_assertions) {
+        cargo.arg("--release");
+    }
+    assert!(cargo.status().expect("cargo starts").success());
+    Path::new(PROBE).parent().expect("a folder").to_owned()
+}
+
+struct Oriond {
+    child: Child,
+    folder: PathBuf,
+    port: u16,
+}
+
+impl Oriond {
+    fn start(built: &Path) -> Oriond {
+        let folder = std::env::temp_dir().join(format!("orion-bpf-oriond-{}", std::process::id()));
+        std::fs::create_dir(&folder).expect("a new folder");
+        let free = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its address").port();
+        let mut command = Command::new(built.join("oriond"));
+        command.args(["serve", "--driver", "soft", "--insecure", "--warm", "2", "--socket"]);
+        command.arg(folder.join("oriond.sock")).args(["--listen", &format!("127.0.0.1:{free}")]);
+        let log = std::fs::File::create(folder.join("log")).expect("a log");
+        let child = command.stdin(Stdio::null()).stderr(log).spawn().expect("oriond starts");
+        let oriond = Oriond { child, folder, port: free };
+        let end = Instant::now() + PATIENCE;
+        while TcpStream::connect(("127.0.0.1", oriond.port)).is_err() || !oriond.socket().exists() {
+            assert!(Instant::now() < end, "oriond does not start:\n{}", oriond.log());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        oriond
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.folder.join("oriond.sock")
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.join("log")).unwrap_or_default()
+    }
+}
+
+impl Drop for Oriond {
+    fn drop(&mut self) {
+        // SAFETY: a signal to our own child, which is not reaped yet.
+        unsafe { libc::kill(self.child.id() as i32, libc::SIGTERM) };
+        let _ = self.child.wait();
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// Sessions one after the other, until somebody says that it is enough.
+fn use_it(built: &Path, server: &str, is_enough: &AtomicBool) {
+    while !is_enough.load(Ordering::Relaxed) {
+        let mut run = Command::new(built.join("orion-run"));
+        run.args(["--server", server, "--"]).arg(built.join("orion-facts")).args(["--quiet", "--only", "copy,stream"]);
+        let output = run.output().expect("orion-run starts");
+        assert!(output.status.success(), "over {server}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+#[test]
+fn sessions_connections_and_completions_are_seen() {
+    // orion-probe mounts tracefs for itself.
+    let _ = orion_bpf::tracefs::mount_here();
+    if let Some(why) = Question::ALL.into_iter().find_map(|question| question.check().err()) {
+        return eprintln!("not tried: {why}");
+    }
+    let built = built();
+    let oriond = Oriond::start(&built);
+    let servers = [format!("unix:{}", oriond.socket().display()), format!("tcp:127.0.0.1:{}", oriond.port)];
+    let is_enough = AtomicBool::new(false);
+    let look = |options: &[&str]| {
+        let mut probe = Command::new(PROBE);
+        probe.args(["--pid", &oriond.child.id().to_string()]).args(options);
+        let output = probe.output().expect("it starts");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).expect("text")
+    };
+    let text = std::thread::scope(|scope| {
+        servers.iter().for_each(|server| drop(scope.spawn(|| use_it(&built, server, &is_enough))));
+        let text = look(&["--seconds", "8", "--json"]);
+        let is_shown = look(&["--seconds", "1"]);
+        is_enough.store(true, Ordering::Relaxed);
+        assert!(is_shown.contains("completed by io_uring") && is_shown.contains("of one core"), "{is_shown}");
+        text
+    });
+    let report: Report = serde_json::from_str(&text).expect("a report");
+    assert_eq!(report.questions, &Question::ALL[..5], "{text}");
+    assert_eq!((report.lost, report.left_out, report.notes.len()), (0, 0, 0), "{text}");
+
+    let of = |role| report.threads.iter().filter(move |threads| threads.role == role).collect::<Vec<_>>();
+    assert_eq!(of(Role::Engine).len(), 1);
+    for times in [of(Role::Engine)[0].run_queue, of(Role::Engine)[0].asleep.map(|asleep| asleep.0)] {
+        assert!(times.is_some_and(|times| times.count > 0 && times.sum_ns > 0), "{text}");
+    }
+    let executors: Vec<_> = of(Role::Executor).into_iter().filter(|threads| threads.session.is_some()).collect();
+    assert!(executors.len() >= 2, "{text}");
+    assert!(executors.iter().any(|threads| threads.run_queue.is_some_and(|times| times.count > 0)), "{text}");
+    // A session over shared memory, whose client is on this machine too.
+    let is_of_a_session = |client: &&orion_bpf::report::Threads| executors.iter().any(|e| e.session == client.session);
+    assert!(of(Role::Client).iter().any(|c| c.name == "orion-facts" && is_of_a_session(c)), "{text}");
+
+    let engines: Vec<_> = report.completions.iter().filter(|c| c.role == Role::Engine).collect();
+    // Each connection is one more result of one request to accept them.
+    let accepted = engines.iter().filter(|c| [13, NO_OPCODE].contains(&c.opcode));
+    assert!(accepted.map(|c| c.count - c.failures).sum::<u64>() > 1, "{text}");
+    let received: u64 = engines.iter().filter(|c| [10, 27].contains(&c.opcode)).map(|c| c.bytes).sum();
+    assert!(received > 1000, "{text}");
+
+    let connections = report.connections.iter().filter(|c| c.port == oriond.port && c.peer.ip().is_loopback());
+    assert!(connections.clone().any(|c| c.round_trips.count > 0 && c.smoothed_ns > 0), "{text}");
+    assert!(connections.map(|c| c.retransmits).sum::<u64>() < 100, "{text}");
+    assert!(report.cost_is_known && report.cost.iter().any(|c| c.runs > 1000 && c.ns > 0), "{text}");
+}
