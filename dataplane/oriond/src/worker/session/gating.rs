@@ -97,8 +97,8 @@ impl Session {
         true
     }
 
-    /// Whether what the GPU has ahead may itself wait for a command that is held back: then the session would be charged
-    /// for ever, and never have its turn. One command passes.
+    /// Whether what the GPU has ahead may itself wait for a command that is held back: then the session would be
+    /// charged for ever, and never have its turn. One command passes.
     fn may_wait_for_itself(&self, gate: &mut Gate, index: usize) -> bool {
         let place = &mut gate.places[index];
         if !place.said.busy || !place.said.wants {
