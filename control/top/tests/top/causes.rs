@@ -75,9 +75,10 @@ fn a_limit_of_its_own_is_named() {
 
 #[test]
 fn other_tenants_that_have_the_gpu_are_named() {
-    let mut scene = Scene::begin(&["--share", "50"]);
-    scene.run("gpu", None);
-    scene.run("gpu", None);
+    let mut scene = Scene::begin(&["--share", "25"]);
+    for _ in 0..4 {
+        scene.run("posts", None);
+    }
     is_named(&scene, "other_tenants");
 }
 
