@@ -55,7 +55,9 @@ impl Oriond {
 
     pub fn who(&mut self) -> Result<Server, String> {
         match self.ask(&Ask::Who { version: AGENT_VERSION })? {
-            Answer::Server { instance, is_software, gpus } => Ok(Server { instance, is_software, gpus }),
+            Answer::Server { instance, is_software, gpus, certificate: _ } => {
+                Ok(Server { instance, is_software, gpus })
+            }
             other => Err(unexpected("who it is", &other)),
         }
     }

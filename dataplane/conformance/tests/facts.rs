@@ -17,6 +17,17 @@ fn facts_hold_over_tcp() {
     hold_over("tcp", &["--quiet"]);
 }
 
+#[test]
+fn facts_hold_over_tcp_that_is_encrypted() {
+    let output = orion::command("tcp", Path::new(FACTS), &["--quiet"])
+        .envs([("ORION_TLS", "1"), ("ORION_VERBOSE", "1")])
+        .output()
+        .expect("orion-run starts");
+    print!("{}", String::from_utf8_lossy(&output.stdout));
+    assert!(output.status.success(), "over TLS: {}", orion::complaint(&output));
+    assert!(orion::complaint(&output).contains("transport tcp (encrypted by TLS 1.3)"), "it was not encrypted");
+}
+
 /// Of a carrier for tests alone: pages that both sides have, and a bell that lies outside of them.
 #[cfg(debug_assertions)]
 #[test]

@@ -228,7 +228,8 @@ fn valid() -> Vec<Vec<u8>> {
             used: vec![agent::Used { lease: LeaseId([2; 16]), vgpu_bytes: vec![1 << 30, 5] }],
         }
         .encode(),
-        agent::Answer::Server { instance: [4; 16], is_software: true, gpus: vec![gpu] }.encode(),
+        agent::Answer::Server { instance: [4; 16], is_software: true, certificate: Some([5; 32]), gpus: vec![gpu] }
+            .encode(),
         Welcome::decode(&welcome.encode()).expect("valid").encode(),
         Start { heap_base: 1 << 40, pages: Pages::Mirrored, bell: BELL_IN_PAGES }.encode(),
         frame(1, &hello.encode()),

@@ -4,6 +4,7 @@
 //! trust         a client's side: whom it believes, and what it shows             (ORION_CA, ORION_CERTIFICATE, …)
 //! server        a server's side: its certificate, and whose certificates it takes
 //! identity      who a certificate says somebody is                               (orion://client/NAME)
+//! revoked       certificates that are not taken any more
 //! handshake     from the first record to a connection's keys; no I/O
 //! record        the two directions of a connection, each for whoever moves its bytes; no I/O
 //! blocking      both over a socket that waits
@@ -19,6 +20,7 @@ mod files;
 pub mod handshake;
 pub mod identity;
 pub mod record;
+pub mod revoked;
 pub mod server;
 pub mod trust;
 mod words;

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
 use orion_ring::{Heap, Memory};
+use orion_tls::trust::Trust;
 use orion_transport::carrier::{self, Death, Listener};
 use orion_transport::client::{Caller, NoSession, Server, Tuning, log};
 use orion_transport::proof::Token;
@@ -71,8 +72,8 @@ pub fn attach(settings: &Settings, listener: Listener) -> Result<Attached, NoSes
     };
     let device = a.welcome.devices.first().map_or("none", |d| d.name.as_str());
     let transport = server.transport();
-    let insecure = if a.insecure { " (insecure: no token)" } else { "" };
-    let description = format!("transport {transport}{insecure}, device {device}, session {}", a.welcome.session);
+    let security = a.security.words();
+    let description = format!("transport {transport}{security}, device {device}, session {}", a.welcome.session);
     log::tell(settings.verbose, format_args!("{description}"));
     log::has(allocation.unwrap_or_else(|| format!("session {}", a.welcome.session)));
     for (slot, socket) in state().carrier.sockets.iter().zip(a.carrier.sockets()) {
@@ -207,7 +208,8 @@ impl Settings {
             Reach::Server(_) => Token::from_environment()?,
             Reach::Pool(_) => None,
         };
-        let caller = Caller::new(program(), token);
+        let trust = Trust::from_environment(variable)?;
+        let caller = Caller { trust, ..Caller::new(program(), token) };
         Ok(Settings { reach, caller, tuning, verbose })
     }
 }

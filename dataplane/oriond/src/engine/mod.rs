@@ -6,6 +6,7 @@
 //! workers    how many there should be, how they are made, what they say
 //! leases     who may begin a session where oriond belongs to a pool
 //! carrier    where clients come in, and what an engine moves between them and their workers
+//! security   what an operator has decided about encryption and certificates
 //! io_ring, mail, post, core, peer, settings
 //! ```
 
@@ -18,5 +19,6 @@ mod mail;
 mod peer;
 mod post;
 pub mod run;
+pub mod security;
 pub mod settings;
 mod workers;
