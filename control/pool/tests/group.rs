@@ -8,7 +8,14 @@ fn pool(policy: Policy) -> Pool {
     for name in ["a", "b"] {
         let gpu = |number| Gpu { uuid: format!("{name}{number}"), name: "GPU".into(), memory: 1024 * MIB, reserve: 0 };
         let gpus = vec![gpu(0), gpu(1)];
-        let report = NodeReport { name: name.into(), address: name.into(), gpus, split: 2, oriond: String::new() };
+        let report = NodeReport {
+            name: name.into(),
+            address: name.into(),
+            gpus,
+            split: 2,
+            oriond: String::new(),
+            certificate: String::new(),
+        };
         pool.register(0, report).expect("a good node");
     }
     pool

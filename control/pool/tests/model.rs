@@ -61,7 +61,14 @@ fn report(node: usize, gpus: u8, split: u32) -> NodeReport {
     if split.is_multiple_of(2) {
         gpus.reverse();
     }
-    NodeReport { name: node_name(node), address: format!("10.0.0.{node}:9960"), gpus, split, oriond }
+    NodeReport {
+        name: node_name(node),
+        address: format!("10.0.0.{node}:9960"),
+        gpus,
+        split,
+        oriond,
+        certificate: String::new(),
+    }
 }
 
 fn asks() -> impl Strategy<Value = Ask> {

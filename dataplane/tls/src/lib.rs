@@ -35,7 +35,7 @@ use rustls::pki_types::CertificateDer;
 use sha2::{Digest, Sha256};
 
 pub use files::{certificates, private_key};
-pub use words::{why, why_of_io};
+pub use words::{why, why_of, why_of_io};
 
 /// SHA-256 of a certificate (RFC 5929 calls it `tls-server-end-point`): of which certificate it is, and what proofs are
 /// bound to.
@@ -101,7 +101,8 @@ pub fn host_of(address: &str) -> &str {
 }
 
 /// ring, and TLS 1.3's suites: those with AES first where the CPU computes it.
-pub(crate) fn provider() -> Arc<CryptoProvider> {
+#[must_use]
+pub fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 

@@ -5,6 +5,7 @@ mod cluster;
 mod rights;
 mod scene;
 mod shared;
+mod trust;
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;

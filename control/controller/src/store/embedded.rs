@@ -168,6 +168,7 @@ mod tests {
             gpus: vec![gpu],
             split: 4,
             oriond: String::new(),
+            certificate: String::new(),
         };
         pool.register(0, report).expect("a sound report");
         let ask = Ask { vgpus: 2, memory: Some(1024 * MIB), ..Ask::default() };

@@ -11,6 +11,7 @@ use std::time::Duration;
 use cluster::Cluster;
 use orion_proto::pool_client::PoolClient;
 use orion_proto::*;
+use orion_tls::trust::{OPTIONS, Trust};
 use peer::{Peer, answer, until};
 use tonic::Code;
 use tonic::transport::Channel;
@@ -49,8 +50,11 @@ impl Scene {
     async fn client(&self) -> PoolClient<Channel> {
         let addresses = [self.a.address(), self.b.address()];
         loop {
-            if let Ok((channel, _)) = leader::find(&addresses, Duration::from_secs(5)).await {
-                return PoolClient::new(channel);
+            let trust = Trust::default();
+            let patience = Duration::from_secs(5);
+            let search = leader::Search { addresses: &addresses, trust: &trust, names: OPTIONS, patience };
+            if let Ok(found) = search.find().await {
+                return PoolClient::new(found.channel);
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
@@ -67,7 +71,14 @@ impl Drop for Scene {
 
 fn node(name: &str) -> RegisterRequest {
     let gpus = vec![Gpu { uuid: format!("GPU-{name}"), name: "GPU".into(), memory_bytes: 100 * GIB, reserve_bytes: 0 }];
-    RegisterRequest { node: name.into(), address: format!("{name}:9960"), gpus, split: 100, oriond: "0a".repeat(16) }
+    RegisterRequest {
+        node: name.into(),
+        address: format!("{name}:9960"),
+        gpus,
+        split: 100,
+        oriond: "0a".repeat(16),
+        ..Default::default()
+    }
 }
 
 fn ask(name: u128) -> AllocateRequest {
