@@ -38,7 +38,8 @@ pub enum Command {
         name: String,
         #[arg(long, default_value = ".", value_name = "FOLDER")]
         folder: PathBuf,
-        #[arg(long, default_value_t = 3650, value_name = "DAYS", value_parser = clap::value_parser!(u32).range(1..=36500))]
+        #[arg(long, default_value_t = 3650, value_name = "DAYS")]
+        #[arg(value_parser = clap::value_parser!(u32).range(1..=36500))]
         days: u32,
     },
     /// Make a certificate for a controller or an oriond: NAME.pem and NAME.key

@@ -38,7 +38,8 @@ impl Revoked {
         self.list.lock().expect("nothing panics under this lock").fingerprints.contains(fingerprint)
     }
 
-    /// Reads the file if it has changed: how many it lists, where it has. If it cannot be read the list stays as it was.
+    /// Reads the file if it has changed: how many it lists, where it has. If it cannot be read the list stays as it
+    /// was.
     pub fn look(&self) -> Result<Option<usize>, String> {
         let name = self.path.display();
         let failed = |e: std::io::Error| format!("reading the list of revoked certificates {name} failed: {e}");

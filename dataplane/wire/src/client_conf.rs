@@ -144,9 +144,9 @@ impl ClientConf {
                 }
                 _ => {
                     return wrong(format!(
-                        "there is no {key:?} in [{section}]; there are controller_addr, client_key, ca, certificate and \
-                         key in [controller], vgpu, gmem and ratio in [client], and log_with_time, log_to_screen, log_to_file, \
-                         log_level and file_log_level in [log]"
+                        "there is no {key:?} in [{section}]; there are controller_addr, client_key, ca, certificate \
+                         and key in [controller], vgpu, gmem and ratio in [client], and log_with_time, log_to_screen, \
+                         log_to_file, log_level and file_log_level in [log]"
                     ));
                 }
             };

@@ -68,7 +68,8 @@ impl Pool {
         let config = folder.join(format!("{shows}.yaml"));
         let path = |name: &str| folder.join(name).display().to_string();
         let text = format!(
-            "controller:\n  {more}\n  certificate: {}\n  key: {}\n  client_ca: {}\n  revoked: {}\ndatabase:\n  data-dir: {}\n",
+            "controller:\n  {more}\n  certificate: {}\n  key: {}\n  client_ca: {}\n  revoked: {}\n\
+             database:\n  data-dir: {}\n",
             path(&format!("{shows}.pem")),
             path(&format!("{shows}.key")),
             path("ca.pem"),
