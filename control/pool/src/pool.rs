@@ -413,7 +413,7 @@ impl Pool {
         ended: &[AllocationId],
     ) -> Result<Vec<AllocationId>, Refused> {
         if self.nodes.get(name).is_none() {
-            return Err(Refused::Unknown(format!("node {} has not registered; register it again", quoted(name))));
+            return Err(unregistered(name));
         }
         self.heard_of(now, name);
         for id in ended {
@@ -443,7 +443,7 @@ impl Pool {
 
     /// A node says what it has lent of its own reserve: all of it, each time.
     pub fn hear_of_reserve(&mut self, name: &str, lent: Vec<Allocation>) -> Result<(), Refused> {
-        let node = self.nodes.get(name).ok_or_else(|| unknown_node(name))?;
+        let node = self.nodes.get(name).ok_or_else(|| unregistered(name))?;
         let of_reserve = node.report.split - node.report.kept..node.report.split;
         let mut slots = BTreeSet::new();
         for allocation in &lent {
@@ -509,6 +509,11 @@ impl Pool {
         self.events.push(Event::NodeForgotten { node: name.to_owned() });
         Ok(())
     }
+}
+
+/// To the node itself.
+fn unregistered(name: &str) -> Refused {
+    Refused::Unknown(format!("node {} has not registered; register it again", quoted(name)))
 }
 
 fn unknown_node(name: &str) -> Refused {

@@ -33,7 +33,7 @@ macro_rules! events {
         $(
             $(#[doc = $of])*
             pub mod $module {
-                use super::{Event, Unit};
+                use $crate::events::{Event, Unit};
 
                 #[allow(non_camel_case_types, clippy::upper_case_acronyms)]
                 enum Index { $($name,)* }

@@ -166,7 +166,7 @@ mod tests {
             name: "a".into(),
             address: "10.0.0.1:9960".into(),
             gpus: vec![gpu],
-            split: 4,
+            split: 5,
             oriond: String::new(),
             kept: 1,
             certificate: String::new(),

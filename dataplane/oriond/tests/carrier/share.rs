@@ -1,5 +1,6 @@
-//! Sessions that take turns on the software GPU. It computes on the machine's cores, which others use too, so the bounds
-//! here are wide; how exactly shares are kept is what `orion-arbiter` is tested for, and `perf/suite/shares.py` measures.
+//! Sessions that take turns on the software GPU. It computes on the machine's cores, which others use too, so the
+//! bounds here are wide; how exactly shares are kept is what `orion-arbiter` is tested for, and `perf/suite/shares.py`
+//! measures.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};

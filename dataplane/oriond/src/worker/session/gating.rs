@@ -27,6 +27,7 @@ const STUCK_NS: u64 = 20_000_000;
 /// Likewise of one that waits for the lease, where a host function has not returned, and where only a kernel could wait
 /// for something. A kernel as long as this is more than a turn can be held to.
 const HOST_NS: u64 = 100_000_000;
+const HOST_NEXT_NS: u64 = 1_000_000;
 const ITSELF_NS: u64 = 2_000_000_000;
 /// How long an executor with nothing else to do looks for its lease before it sleeps.
 const LEASE_SPIN: Duration = Duration::from_millis(20);
@@ -96,18 +97,20 @@ impl Session {
         true
     }
 
-    /// Whether what the GPU has ahead may itself wait for a command that is held back: then the session would be charged
-    /// for ever, and never have its turn. One command passes.
+    /// Whether what the GPU has ahead may itself wait for a command that is held back: then the session would be
+    /// charged for ever, and never have its turn. One command passes.
     fn may_wait_for_itself(&self, gate: &mut Gate, index: usize) -> bool {
         let place = &mut gate.places[index];
         if !place.said.busy || !place.said.wants {
             return false;
         }
         let now = now_ns();
-        let patience_ns = if self.callbacks.outstanding() { HOST_NS } else { ITSELF_NS };
+        // Much may have to pass before the host function hears that it may return.
+        let (patience_ns, next_ns) =
+            if self.callbacks.outstanding() { (HOST_NS, HOST_NEXT_NS) } else { (ITSELF_NS, ITSELF_NS) };
         let is_stuck = now.saturating_sub(place.waits_since_ns.max(place.progress_ns)) >= patience_ns;
         if is_stuck {
-            place.progress_ns = now;
+            place.progress_ns = now - (patience_ns - next_ns);
         }
         is_stuck
     }
