@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Parser;
+use orion_tls::trust::Trust;
 
 /// Says to the controller of an Orion pool which GPUs the oriond of this machine serves, and who uses them.
 #[derive(Parser)]
@@ -50,4 +51,26 @@ pub struct Cli {
     /// File with the controller's server-key
     #[arg(long, value_name = "FILE")]
     pub server_key_file: Option<PathBuf>,
+    /// PEM file with the CA of the controllers' certificates, as ORION_CA. One that is on another machine is spoken to
+    /// by TLS
+    #[arg(long, value_name = "FILE")]
+    pub ca: Option<PathBuf>,
+    /// PEM file with this node's certificate, for a controller that wants one, as ORION_CERTIFICATE
+    #[arg(long, value_name = "FILE", requires = "key")]
+    pub certificate: Option<PathBuf>,
+    /// PEM file with its key, readable by its owner only, as ORION_KEY
+    #[arg(long, value_name = "FILE", requires = "certificate")]
+    pub key: Option<PathBuf>,
+    /// Speak to controllers in the clear, as ORION_INSECURE=1: everybody on the way can read and change it
+    #[arg(long, conflicts_with_all = ["ca", "certificate"])]
+    pub insecure: bool,
+}
+
+impl Cli {
+    /// As the options say, and where they say nothing the environment.
+    pub fn trust(&self) -> Result<Trust, String> {
+        let (ca, certificate, key) = (self.ca.clone(), self.certificate.clone(), self.key.clone());
+        let said = Trust { ca, certificate, key, insecure: self.insecure, ..Trust::default() };
+        Ok(said.or(Trust::from_environment(|name| std::env::var(name).ok())?))
+    }
 }

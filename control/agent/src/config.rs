@@ -12,8 +12,16 @@ use ini::{Ini, ParseOption, Properties};
 /// The original's, as oriond has it.
 const PORT: &str = "9960";
 
+/// An option that `[agent]` may have as a key.
+pub struct Choice {
+    /// Without the dashes in front.
+    pub name: String,
+    /// Given or not, in place of a value.
+    pub is_flag: bool,
+}
+
 /// The options with those of `--config FILE` put before them. `options` are those that `[agent]` may have.
-pub fn expand(mut arguments: Vec<OsString>, options: &[String]) -> Result<Vec<OsString>, String> {
+pub fn expand(mut arguments: Vec<OsString>, options: &[Choice]) -> Result<Vec<OsString>, String> {
     let after = |(i, argument): (usize, &OsString)| match argument.to_str()?.strip_prefix("--config")? {
         "" => arguments.get(i + 1).cloned(),
         rest => rest.strip_prefix('=').map(OsString::from),
@@ -29,11 +37,13 @@ pub fn expand(mut arguments: Vec<OsString>, options: &[String]) -> Result<Vec<Os
 }
 
 /// The options that a file stands for.
-fn read(text: &str, options: &[String]) -> Result<Vec<String>, String> {
+fn read(text: &str, options: &[Choice]) -> Result<Vec<String>, String> {
     let how = ParseOption { enabled_escape: false, ..ParseOption::default() };
     let ini = Ini::load_from_str_opt(text, how).map_err(|e| e.to_string())?;
     let mut found = Vec::new();
-    let mut add = |option: &str, value: &str| found.extend([format!("--{option}"), value.to_owned()]);
+    let add = |found: &mut Vec<String>, option: &str, value: &str| {
+        found.extend([format!("--{option}"), value.to_owned()]);
+    };
     let empty = Properties::new();
     let server = ini.section(Some("server")).unwrap_or(&empty);
     let controller = ini.get_from(Some("controller"), "controller_addr").filter(|value| !value.is_empty());
@@ -43,7 +53,7 @@ fn read(text: &str, options: &[String]) -> Result<Vec<String>, String> {
         ("vgpu-count", server.get("vgpu_count")),
         ("reserve-vgpus", server.get("reserve").filter(|count| *count != "0")),
     ] {
-        value.into_iter().for_each(|value| add(option, value));
+        value.into_iter().for_each(|value| add(&mut found, option, value));
     }
     let own = ini.section(Some("agent")).unwrap_or(&empty);
     if server.get("pool").is_none() && own.get("pool").is_none() {
@@ -54,16 +64,21 @@ fn read(text: &str, options: &[String]) -> Result<Vec<String>, String> {
         );
     }
     if own.get("address").is_none() {
-        add("address", &address(server)?);
+        add(&mut found, "address", &address(server)?);
     }
     for (key, value) in own.iter() {
         let option = key.replace('_', "-");
-        if !options.contains(&option) {
+        let Some(choice) = options.iter().find(|choice| choice.name == option) else {
             return Err(format!(
                 "nobody knows [agent] {key}; `orion-agent --help` lists the options that [agent] may have"
             ));
+        };
+        match (choice.is_flag, value.to_ascii_lowercase().as_str()) {
+            (false, _) => found.extend([format!("--{option}"), value.to_owned()]),
+            (true, "true" | "1" | "yes" | "on") => found.push(format!("--{option}")),
+            (true, "false" | "0" | "no" | "off") => {}
+            (true, _) => return Err(format!("[agent] {key} = {value:?} is neither true nor false")),
         }
-        add(&option, value);
     }
     Ok(found)
 }
@@ -99,7 +114,8 @@ mod tests {
     use super::*;
 
     fn options(text: &str) -> Result<String, String> {
-        let known = ["address", "node", "server-key-file", "reserve"].map(str::to_owned);
+        let known = ["address", "node", "server-key-file", "reserve", "insecure"];
+        let known = known.map(|name| Choice { name: name.to_owned(), is_flag: name == "insecure" });
         read(text, &known).map(|found| found.join(" "))
     }
 
@@ -118,6 +134,8 @@ mod tests {
         assert_eq!(options(text).as_deref(), Ok("--pool /p --address unix:/s"));
         let text = "[server]\npool=/p\nbind_addr=0.0.0.0\n[agent]\naddress=tcp:gpu-7:9960\n";
         assert_eq!(options(text).as_deref(), Ok("--pool /p --address tcp:gpu-7:9960"));
+        let text = "[server]\npool=/p\nbind_addr=10.0.0.7\n[agent]\ninsecure = true\n";
+        assert!(options(text).unwrap().ends_with("--insecure"));
         assert!(options("[server]\npool=/p\nbind_addr=::1\n").unwrap().ends_with("--address tcp:[::1]:9960"));
     }
 
@@ -130,6 +148,7 @@ mod tests {
             ("[server]\npool=/p\nbind_addr = here\n", "\"here\", which is no IP address"),
             ("[server]\npool=/p\n", "neither bind_addr nor socket"),
             ("[server]\npool=/p\nlisten_port=1\n[agent]\nnodes = 3\n", "nobody knows [agent] nodes"),
+            ("[server]\npool=/p\nlisten_port=1\n[agent]\ninsecure = 3\n", "is neither true nor false"),
         ] {
             let why = options(text).expect_err(words);
             assert!(why.contains(words), "{why}");

@@ -5,8 +5,10 @@ use std::fmt;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use orion_proto::leader::{self, Found, Search};
 use orion_proto::pool_client::PoolClient;
-use orion_proto::{Allocation, HeartbeatRequest, Usage, leader};
+use orion_proto::{Allocation, HeartbeatRequest, Usage};
+use orion_tls::trust::{OPTIONS, Trust};
 use orion_wire::agent::Used;
 use orion_wire::lease::LeaseId;
 use tokio::runtime::Runtime;
@@ -30,8 +32,11 @@ pub struct Controller {
     addresses: Vec<String>,
     /// The one that leads, as far as is known, and where it listens.
     leader: Option<(PoolClient<Channel>, String)>,
+    trust: Trust,
     key: Option<MetadataValue<Ascii>>,
     is_warned: bool,
+    /// It was said that the one that leads is.
+    is_insecure: bool,
 }
 
 /// What a node hears that has registered.
@@ -60,17 +65,19 @@ impl fmt::Display for Failure {
 
 impl Controller {
     /// Reaches nobody yet. `addresses` is `HOST[:PORT]`, several with commas between.
-    pub fn new(addresses: &str, key_file: Option<&Path>) -> Result<Controller, String> {
+    pub fn new(addresses: &str, key_file: Option<&Path>, trust: Trust) -> Result<Controller, String> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .map_err(|e| format!("starting the runtime failed: {e}"))?;
         let addresses = leader::addresses(addresses);
         for address in &addresses {
-            leader::endpoint(address).map_err(|why| format!("--controller {why}"))?;
+            leader::check(address).map_err(|why| format!("--controller {why}"))?;
+            // What no try can mend is said at once.
+            trust.way_to(address, OPTIONS)?;
         }
         let key = key_file.map(read_key).transpose()?;
-        Ok(Controller { runtime, addresses, leader: None, key, is_warned: false })
+        Ok(Controller { runtime, addresses, trust, leader: None, key, is_warned: false, is_insecure: false })
     }
 
     /// As they were named, or where the one that leads listens.
@@ -125,9 +132,13 @@ impl Controller {
         if let Some((client, _)) = &self.leader {
             return Ok(client.clone());
         }
-        let found = self.runtime.block_on(leader::find(&self.addresses, PATIENCE));
-        let (channel, address) = found
+        let search = Search { addresses: &self.addresses, trust: &self.trust, names: OPTIONS, patience: PATIENCE };
+        let found = self.runtime.block_on(search.find());
+        let Found { channel, address, insecure } = found
             .map_err(|why| Failure::Unreached(format!("no controller of the pool is reached: {why}; trying again")))?;
+        if insecure && !std::mem::replace(&mut self.is_insecure, true) {
+            warn!("INSECURE: the controller at {address} lets other machines speak in the clear (controller.insecure)");
+        }
         let client = PoolClient::new(channel);
         self.leader = Some((client.clone(), address));
         Ok(client)

@@ -50,14 +50,19 @@ fn main() -> ExitCode {
 /// Those of the command line, after those of the file that it names.
 fn arguments() -> Result<Cli, String> {
     let command = Cli::command();
-    let options = command.get_arguments().filter_map(|option| option.get_long()).filter(|name| *name != "config");
-    let options: Vec<String> = options.map(str::to_owned).collect();
+    let options = command.get_arguments().filter(|option| option.get_long().is_some_and(|name| name != "config"));
+    let options: Vec<config::Choice> = options
+        .map(|option| config::Choice {
+            name: option.get_long().expect("just seen").to_owned(),
+            is_flag: matches!(option.get_action(), clap::ArgAction::SetTrue),
+        })
+        .collect();
     Ok(Cli::parse_from(config::expand(std::env::args_os().collect(), &options)?))
 }
 
 fn run(cli: Cli) -> Result<(), String> {
     let mut report = Report::new(&cli)?;
-    let mut controller = Controller::new(&cli.controller, cli.server_key_file.as_deref())?;
+    let mut controller = Controller::new(&cli.controller, cli.server_key_file.as_deref(), cli.trust()?)?;
     let reserve = cli.reserve_vgpus.map(|_| open_reserve(&cli)).transpose()?;
     let reserve = reserve.as_deref();
     info!("Connecting to Orion Controller {}", controller.address());

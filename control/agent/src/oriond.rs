@@ -23,6 +23,8 @@ pub struct Oriond {
 pub struct Server {
     pub instance: [u8; 16],
     pub is_software: bool,
+    /// SHA-256 of what it shows over a network.
+    pub certificate: Option<[u8; 32]>,
     pub gpus: Vec<Gpu>,
 }
 
@@ -64,7 +66,9 @@ impl Oriond {
 
     pub fn who(&mut self) -> Result<Server, String> {
         match self.ask(&Ask::Who { version: AGENT_VERSION })? {
-            Answer::Server { instance, is_software, gpus } => Ok(Server { instance, is_software, gpus }),
+            Answer::Server { instance, is_software, certificate, gpus } => {
+                Ok(Server { instance, is_software, certificate, gpus })
+            }
             other => Err(unexpected("who it is", &other)),
         }
     }

@@ -46,7 +46,9 @@ impl Report {
     /// An oriond is there.
     pub fn has(&mut self, server: &Server) {
         let reserve = self.reserve_mib.unwrap_or(if server.is_software { 0 } else { RESERVE_MIB });
-        self.request.oriond = server.instance.iter().map(|byte| format!("{byte:02x}")).collect();
+        let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        self.request.oriond = hex(&server.instance);
+        self.request.certificate = server.certificate.map(|hash| hex(&hash)).unwrap_or_default();
         let gpu = |gpu: &orion_wire::agent::Gpu| Gpu {
             uuid: gpu_name(&gpu.uuid),
             name: gpu.name.clone(),
@@ -59,6 +61,7 @@ impl Report {
     /// None is.
     pub fn has_nothing(&mut self) {
         self.request.oriond.clear();
+        self.request.certificate.clear();
         self.request.gpus.clear();
     }
 

@@ -9,6 +9,7 @@ use orion_pool::{
     Allocation, AllocationId, Ask, Lease as Standing, Lender, NodeReport, Place, Standing as NodeStanding,
 };
 use orion_proto as pb;
+use orion_tls::Fingerprint;
 use orion_transport::lease::LeaseKey;
 use orion_transport::proof::fresh_nonce;
 use orion_wire::lease::{Lease, LeaseId, Vgpu};
@@ -42,6 +43,8 @@ struct Books {
 struct Here {
     pool: Pool,
     address: String,
+    /// Of the oriond, which programs know it by.
+    certificate: Option<[u8; 32]>,
     key: LeaseKey,
 }
 
@@ -69,6 +72,10 @@ impl Reserve {
     /// An oriond is there, in which these sessions run that an earlier agent has lent.
     pub fn has(&self, report: &pb::RegisterRequest, running: &[Lease]) -> Result<Kept, String> {
         let (report, address) = (node_report(report), report.address.clone());
+        let certificate = match report.certificate.as_str() {
+            "" => None,
+            text => Some(text.parse::<Fingerprint>()?.0),
+        };
         let now = self.now();
         let restore = |lent: Vec<Allocation>| {
             let settings = Settings {
@@ -98,7 +105,7 @@ impl Reserve {
         let pool = restore(lent)?;
         let running = pool.allocations().count();
         info!(vgpus_of_each_gpu = report.kept, running, "this node has a reserve of its own");
-        self.books().here = Some(Here { pool, address, key: LeaseKey::from_bytes(key) });
+        self.books().here = Some(Here { pool, address, certificate, key: LeaseKey::from_bytes(key) });
         Ok(Kept { key, over })
     }
 
@@ -234,6 +241,7 @@ impl Here {
             places,
             lease: signed.body,
             signature: signed.signature,
+            certificate: self.certificate,
         }
     }
 }
@@ -273,6 +281,7 @@ fn node_report(request: &pb::RegisterRequest) -> NodeReport {
         split: request.split,
         oriond: request.oriond.clone(),
         kept: request.reserve,
+        certificate: request.certificate.clone(),
     }
 }
 

@@ -1,12 +1,17 @@
 //! What a program on this machine would find: Orion's libraries, a server, a controller.
 
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs, UdpSocket};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use orion_transport::client::Server;
+use orion_tls::trust::Trust;
+use orion_transport::carrier::tcp;
+use orion_transport::channel::Channel;
+use orion_transport::client::{Caller, Server};
+use orion_transport::proof::Token;
+use orion_transport::socket;
 
 use crate::finding::Report;
 use crate::settings::{controller_address, variable};
@@ -71,7 +76,7 @@ fn local(report: &mut Report, socket: &Path) {
     match UnixStream::connect(socket) {
         Ok(connection) => {
             report.well("server", format!("Orion Server can be reached through {} (SHM).", socket.display()));
-            version::check(report, &Server::local(socket), connection.as_fd());
+            version::check(report, &Server::local(socket), OwnedFd::from(connection).into());
         }
         Err(e) => report.fail(
             "server",
@@ -112,11 +117,45 @@ fn remote(report: &mut Report, place: &str) {
         (false, _) => report.well("server", text),
     }
     match Server::parse(&format!("tcp:{place}")) {
-        Ok(server) => version::check(report, &server, connection.as_fd()),
+        Ok(server) => encrypted(report, &server, connection.into()),
         Err(why) => report.fail("server", why, "it has to be unix:/PATH or tcp:HOST:PORT"),
     }
     if variable("ORION_TOKEN").is_none() && variable("ORION_TOKEN_FILE").is_none() {
         report.warn("token", "No token is set.", "a server that has one refuses programs; set ORION_TOKEN_FILE");
+    }
+}
+
+/// How a program with this environment would speak to the server, and whether it gets on with it.
+fn encrypted(report: &mut Report, server: &Server, connection: OwnedFd) {
+    let caller = Trust::from_environment(variable).and_then(|trust| {
+        let token = Token::from_environment()?;
+        Ok(Caller { trust, ..Caller::new("orion-check", token) })
+    });
+    let way = match caller.and_then(|caller| tcp::way(server, &caller)) {
+        Ok(way) => way,
+        Err(why) => {
+            return report.fail("encryption", why, "a program with these variables would say the same and stop");
+        }
+    };
+    let timeout = socket::receive_timeout(connection.as_fd(), TIMEOUT.as_secs() as i64);
+    match timeout.and_then(|()| Channel::open(connection, &way, &|_| {})) {
+        Ok(channel) => {
+            match (channel.is_encrypted(), Trust::from_environment(variable).is_ok_and(|trust| trust.insecure)) {
+                (true, _) => report.well("encryption", format!("What is said to {server} is encrypted by TLS 1.3.")),
+                (false, true) => report.warn(
+                    "encryption",
+                    format!("INSECURE: what is said to {server} can be read and changed on its way."),
+                    "unset ORION_INSECURE",
+                ),
+                (false, false) => report.say("Nothing is encrypted on this machine itself; ORION_TLS=1 would."),
+            }
+            version::check(report, server, channel);
+        }
+        Err(e) => report.fail(
+            "encryption",
+            format!("{server}: {e}"),
+            "compare ORION_CA with the server's --certificate, and look into its log: journalctl -u oriond",
+        ),
     }
 }
 

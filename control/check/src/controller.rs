@@ -3,11 +3,13 @@
 use std::net::{SocketAddr, TcpListener};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use orion_tls::trust::{ENVIRONMENT, Trust, Way};
 use orion_wire::client_conf::CONTROLLER_PORT;
+use ureq::tls::{Certificate, ClientCert, PrivateKey, RootCerts, TlsConfig, TlsProvider};
 
 use crate::finding::Report;
 use crate::machine;
-use crate::settings::controller_address;
+use crate::settings::{controller_address, variable};
 
 const TIMEOUT: Duration = Duration::from_secs(3);
 /// Leases say until when they can be used, and agents warn of as much.
@@ -72,8 +74,9 @@ fn one(report: &mut Report, address: &str, by: &str) {
         "Orion Controller address is set as {address} in {by}. Using this address to diagnose Orion Controller"
     ));
     match ask(address, "/info") {
-        Ok(Answer { body: versions, skew_seconds }) => {
+        Ok(Answer { body: versions, skew_seconds, is_encrypted, insecure }) => {
             report.well("controller", format!("Address {address} is reached."));
+            encryption(report, address, is_encrypted, insecure);
             report.say(&format!("Orion Controller Version Information : {versions}"));
             clock(report, skew_seconds);
         }
@@ -83,6 +86,24 @@ fn one(report: &mut Report, address: &str, by: &str) {
         }
     }
     devices(report, address);
+}
+
+fn encryption(report: &mut Report, address: &str, is_encrypted: bool, insecure: bool) {
+    if insecure {
+        report.warn(
+            "controller encryption",
+            format!("INSECURE: Orion Controller {address} lets other machines speak in the clear."),
+            "give it a certificate (orionctl certificate server) in place of controller.insecure",
+        );
+    } else if is_encrypted {
+        report.well("controller encryption", format!("What is said to {address} is encrypted by TLS 1.3."));
+    } else if !orion_tls::is_loopback(address) {
+        report.warn(
+            "controller encryption",
+            format!("INSECURE: what is said to {address} can be read and changed on its way."),
+            "unset ORION_INSECURE",
+        );
+    }
 }
 
 fn devices(report: &mut Report, address: &str) {
@@ -124,17 +145,50 @@ fn clock(report: &mut Report, skew_seconds: Option<u64>) {
 
 struct Answer {
     body: String,
+    is_encrypted: bool,
+    /// It lets other machines speak in the clear.
+    insecure: bool,
     /// Between its clock and ours.
     skew_seconds: Option<u64>,
 }
 
 fn ask(address: &str, path: &str) -> Result<Answer, String> {
-    let agent: ureq::Agent = ureq::Agent::config_builder().timeout_global(Some(TIMEOUT)).build().into();
-    let mut answer = agent.get(format!("http://{address}{path}")).call().map_err(|e| e.to_string())?;
+    let trust = Trust::from_environment(variable)?;
+    let is_encrypted = matches!(trust.way_to(address, ENVIRONMENT)?, Way::Tls(..));
+    let scheme = if is_encrypted { "https" } else { "http" };
+    let config = ureq::Agent::config_builder().timeout_global(Some(TIMEOUT)).tls_config(tls(&trust)?);
+    let agent: ureq::Agent = config.build().into();
+    let mut answer = agent.get(format!("{scheme}://{address}{path}")).call().map_err(|e| e.to_string())?;
+    let insecure = answer.headers().contains_key("orion-insecure");
     let date = answer.headers().get("date").and_then(|date| date.to_str().ok()).and_then(unix_seconds);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let body = answer.body_mut().read_to_string().map_err(|e| e.to_string())?;
-    Ok(Answer { body, skew_seconds: date.map(|date| date.abs_diff(now)) })
+    Ok(Answer { body, is_encrypted, insecure, skew_seconds: date.map(|date| date.abs_diff(now)) })
+}
+
+/// Whom to believe, and what to show.
+fn tls(trust: &Trust) -> Result<TlsConfig, String> {
+    let certificates = |path: &std::path::Path| -> Result<Vec<Certificate<'static>>, String> {
+        let all = orion_tls::certificates(path)?;
+        Ok(all.iter().map(|one| Certificate::from_der(one).to_owned()).collect())
+    };
+    let config =
+        TlsConfig::builder().provider(TlsProvider::Rustls).unversioned_rustls_crypto_provider(orion_tls::provider());
+    let config = match (&trust.ca, trust.fingerprint) {
+        (_, Some(_)) => return Err("ORION_FINGERPRINT is an oriond's; a controller is known by ORION_CA".to_owned()),
+        (Some(ca), None) => config.root_certs(RootCerts::new_with_certs(&certificates(ca)?)),
+        (None, None) => config,
+    };
+    let shown = match (&trust.certificate, &trust.key) {
+        (Some(certificate), Some(key)) => {
+            orion_tls::private_key(key)?;
+            let text = std::fs::read(key).map_err(|e| format!("reading the key {}: {e}", key.display()))?;
+            let key = PrivateKey::from_pem(&text).map_err(|e| format!("the key {}: {e}", key.display()))?;
+            Some(ClientCert::new_with_certs(&certificates(certificate)?, key))
+        }
+        _ => None,
+    };
+    Ok(config.client_cert(shown).build())
 }
 
 /// `Tue, 24 Nov 2026 02:28:59 GMT`, which is the one form that HTTP has left.

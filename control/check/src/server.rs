@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpStream};
-use std::os::fd::AsFd;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::process::Command;
 use std::time::Duration;
@@ -53,9 +53,14 @@ fn one(report: &mut Report, server: &Process) {
     if of("insecure") == "true" {
         report.warn(
             "insecure",
-            "INSECURE : whoever reaches the TCP address can use the GPUs.",
+            match of("token_file").is_empty() && of("pool").is_empty() {
+                true => "INSECURE : nothing is encrypted, and whoever reaches the TCP address can use the GPUs.",
+                false => "INSECURE : other machines may speak to the TCP address in the clear.",
+            },
             "give oriond a token_file in place of insecure",
         );
+    } else if listen.parse::<SocketAddr>().is_ok() {
+        report.well("encryption", "What other machines say is encrypted by TLS 1.3.");
     }
     if socket == "none" {
         report.warn(
@@ -69,7 +74,7 @@ fn one(report: &mut Report, server: &Process) {
         match UnixStream::connect(socket) {
             Ok(connection) => {
                 report.well("socket", format!("Orion Server can be reached through {socket}"));
-                version::check(report, &Server::local(socket), connection.as_fd());
+                version::check(report, &Server::local(socket), OwnedFd::from(connection).into());
             }
             Err(e) => report.fail(
                 "socket",

@@ -4,9 +4,14 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use orion_pool::pool::Settings;
+use orion_tls::revoked::Revoked;
+use orion_tls::server::Server;
 use serde::Deserialize;
+
+use crate::doors::Security;
 
 /// Where it is looked for if nothing is said.
 pub const DEFAULT_PATH: &str = "/etc/orion/controller.yaml";
@@ -25,6 +30,10 @@ struct Controller {
     listen_port: u16,
     log_level: String,
     log_file: Option<PathBuf>,
+    certificate: Option<PathBuf>,
+    key: Option<PathBuf>,
+    client_ca: Option<PathBuf>,
+    revoked: Option<PathBuf>,
     insecure: bool,
     placement: Placement,
     places_by_ratio: bool,
@@ -41,6 +50,10 @@ impl Default for Controller {
             listen_port: 9123,
             log_level: "info".into(),
             log_file: None,
+            certificate: None,
+            key: None,
+            client_ca: None,
+            revoked: None,
             insecure: false,
             placement: Placement::Pack,
             places_by_ratio: true,
@@ -87,6 +100,52 @@ impl Keys {
     }
 }
 
+/// What the controller shows to who comes over a network, and what it wants to see.
+#[derive(Debug, Default)]
+pub struct Papers {
+    certificate: Option<PathBuf>,
+    key: Option<PathBuf>,
+    client_ca: Option<PathBuf>,
+    revoked: Option<PathBuf>,
+    pub insecure: bool,
+}
+
+impl Papers {
+    fn check(&self, listen_ip: IpAddr) -> Result<(), String> {
+        let given = [("certificate", &self.certificate), ("client_ca", &self.client_ca)];
+        let given = given.iter().find(|(_, path)| path.is_some()).map(|(name, _)| name);
+        match (self.insecure, given, self.certificate.is_some(), self.key.is_some()) {
+            (true, Some(name), ..) => Err(format!(
+                "controller.insecure lets other machines speak in the clear, and controller.{name} is about what is \
+                 encrypted; leave one of them out"
+            )),
+            (_, _, true, false) => Err("controller.certificate needs its key: set controller.key".to_owned()),
+            (_, _, false, true) => Err("controller.key needs its certificate: set controller.certificate".to_owned()),
+            _ if self.revoked.is_some() && self.client_ca.is_none() => {
+                Err("controller.revoked is about clients' certificates: set controller.client_ca too".to_owned())
+            }
+            (_, Some(_), false, _) => {
+                Err("controller.client_ca needs what the controller shows itself: set controller.certificate and \
+                     controller.key"
+                    .to_owned())
+            }
+            (false, _, false, _) if !listen_ip.is_loopback() => Err(format!(
+                "listen_ip is {listen_ip}, and what crosses a network is encrypted: set controller.certificate and \
+                 controller.key (`orionctl certificate server` makes them); or listen on 127.0.0.1, or set \
+                 controller.insecure: true if everybody on the way may read and change it"
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    pub fn read(&self) -> Result<Security, String> {
+        let (certificate, key, ca) = (self.certificate.as_deref(), self.key.as_deref(), self.client_ca.as_deref());
+        let server = certificate.zip(key).map(|(certificate, key)| Server::read(certificate, key, ca)).transpose()?;
+        let revoked = self.revoked.as_deref().map(Revoked::read).transpose()?.map(Arc::new);
+        Ok(Security { server, wants_certificate: ca.is_some(), revoked, insecure: self.insecure })
+    }
+}
+
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 struct Database {
@@ -112,6 +171,7 @@ pub struct Config {
     /// Takes shares of a GPU's time to which nobody is held.
     pub places_by_ratio: bool,
     pub keys: Keys,
+    pub papers: Papers,
     pub folder: PathBuf,
     /// URLs of an etcd that other controllers share.
     pub kv: Option<String>,
@@ -145,6 +205,10 @@ impl Config {
             listen_port,
             log_level,
             log_file,
+            certificate,
+            key,
+            client_ca,
+            revoked,
             insecure,
             placement,
             places_by_ratio,
@@ -159,12 +223,8 @@ impl Config {
                 return Err(format!("controller.{name} is {seconds}; it is {min} to 3600 seconds"));
             }
         }
-        if !listen_ip.is_loopback() && !insecure {
-            return Err(format!(
-                "listen_ip is {listen_ip}, and what crosses a network is not encrypted yet: everybody on the way could \
-                 read and change it; listen on 127.0.0.1, or set controller.insecure: true if that is what you want"
-            ));
-        }
+        let papers = Papers { certificate, key, client_ca, revoked, insecure };
+        papers.check(listen_ip)?;
         if let Some(name) = file.database.name.as_deref().filter(|n| !["etcd", "embedded"].contains(n)) {
             return Err(format!(
                 "database.name is {name:?}; it is \"embedded\", a store in data-dir; an etcd is named by kv"
@@ -186,6 +246,7 @@ impl Config {
             advertise: advertise.filter(|address| !address.is_empty()),
             times: Settings { offer_ms: offer_s * 1000, lease_ms: lease_s * 1000, ..Settings::default() },
             keys: authentication.checked()?,
+            papers,
             idle: file.database.idle(),
             folder: match file.database.data_dir {
                 Some(folder) => folder,
@@ -280,6 +341,11 @@ database:
             ("controller:\n  listen_port: 99999\n", "line 2"),
             ("controller:\n  log_level: loud\n", "log_level is \"loud\""),
             ("controller:\n  listen_ip: 0.0.0.0\n", "insecure: true"),
+            ("controller:\n  certificate: a.pem\n", "set controller.key"),
+            ("controller:\n  key: a.key\n", "set controller.certificate"),
+            ("controller:\n  client_ca: ca.pem\n", "set controller.certificate and"),
+            ("controller:\n  revoked: list\n", "set controller.client_ca too"),
+            ("controller:\n  insecure: true\n  certificate: a.pem\n  key: a.key\n", "leave one of them out"),
             ("database:\n  name: mysql\n", "database.name is \"mysql\""),
             ("controller: [\n", "line"),
             ("controller:\n  lease_s: 1\n", "lease_s is 1; it is 5 to 3600 seconds"),

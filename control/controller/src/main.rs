@@ -2,6 +2,7 @@
 
 mod config;
 mod desk;
+mod doors;
 mod key;
 mod leases;
 mod service;
@@ -14,7 +15,6 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use axum::serve::ListenerExt;
 use clap::{CommandFactory, Parser, Subcommand};
 use orion_pool::pool::Settings;
 use orion_proto::pool_server::PoolServer;
@@ -78,6 +78,18 @@ fn run(start: &Start) -> Result<(), String> {
     for name in &config.idle {
         warn!("controller.yaml: database.{name} has no meaning here");
     }
+    let security = std::sync::Arc::new(config.papers.read()?);
+    if security.insecure {
+        warn!("INSECURE: other machines may speak to this controller in the clear (controller.insecure)");
+    }
+    if let Some(list) = &security.revoked {
+        let told = |outcome: Result<usize, String>| match outcome {
+            Ok(certificates) => info!(certificates, "the list of revoked certificates was read anew"),
+            Err(why) => tracing::error!(why, "the list of revoked certificates stays as it was"),
+        };
+        let watched = std::sync::Arc::clone(list).watch(told);
+        watched.map_err(|e| format!("starting a thread for controller.revoked failed: {e}"))?;
+    }
     let address = SocketAddr::from(config.listen);
     let listening = |e: std::io::Error| format!("listening on {address} failed: {e}");
     let listener = std::net::TcpListener::bind(address).map_err(listening)?;
@@ -92,6 +104,7 @@ fn run(start: &Start) -> Result<(), String> {
     let service = Service {
         counter,
         keys: config.keys.clone(),
+        security,
         shares_as,
         places_by_ratio: config.places_by_ratio,
         node_ms,
@@ -122,7 +135,7 @@ fn store(config: &Config, kv: Option<&String>, shares_as: Option<&str>) -> Resul
 
 async fn serve(listener: std::net::TcpListener, service: Service) -> Result<(), String> {
     let listener = tokio::net::TcpListener::from_std(listener).map_err(|e| format!("listening failed: {e}"))?;
-    let counter = service.counter.clone();
+    let (counter, security) = (service.counter.clone(), service.security.clone());
     let reflection = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(orion_proto::DESCRIPTORS)
         .build_v1()
@@ -135,13 +148,14 @@ async fn serve(listener: std::net::TcpListener, service: Service) -> Result<(), 
         .prepare()
         .into_axum_router()
         .merge(web::routes(service))
-        .fallback(web::nothing);
+        .fallback(web::nothing)
+        .into_make_service_with_connect_info::<doors::Caller>();
     let local = listener.local_addr().map_err(|e| e.to_string())?;
+    let doors = doors::Doors::open(listener, security);
     info!("Controller is launching, listening on {local}");
-    let listener = listener.tap_io(answer_at_once);
     // Streams of those who watch have no end, so nobody is waited for.
     tokio::select! {
-        served = axum::serve(listener, router) => served.map_err(|e| format!("serving failed: {e}")),
+        served = axum::serve(doors, router) => served.map_err(|e| format!("serving failed: {e}")),
         () = told_to_end() => {
             info!("ending; what is running goes on without the controller");
             // An etcd that does not answer is not waited for: its lease ends by itself.
@@ -149,12 +163,6 @@ async fn serve(listener: std::net::TcpListener, service: Service) -> Result<(), 
             Ok(())
         }
     }
-}
-
-/// A short answer that waits for more to go with it waits 40 ms for its client's acknowledgement.
-fn answer_at_once(socket: &mut tokio::net::TcpStream) {
-    // Then it is slower, and all the same right.
-    let _ = socket.set_nodelay(true);
 }
 
 /// The pool's service serves where it is led, as only there its calls are answered. The server as a whole (the name "")

@@ -2,18 +2,21 @@
 
 use std::collections::HashMap;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use axum::extract::ConnectInfo;
 use orion_pool::pool::{Answer, Event, Pool, Refused, Why};
 use orion_pool::{Allocation, AllocationId, Ask, Gpus, Lease, MIB, NodeReport, Place, Standing, Time};
 use orion_proto as pb;
+use orion_tls::identity::{self, Identity};
 use orion_transport::lease::SignedLease;
 use tokio_stream::{Stream, StreamExt, wrappers::BroadcastStream, wrappers::errors::BroadcastStreamRecvError};
-use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status};
 
 use crate::config::Keys;
 use crate::desk::{Counter, Desk, News, Refusal, Waited};
+use crate::doors::{Caller, Security};
 use crate::leases;
 
 /// Of one request, so that a mistake does not fill the memory.
@@ -28,6 +31,7 @@ const WAIT_MAX: Duration = Duration::from_secs(3600);
 pub struct Service {
     pub counter: Counter,
     pub keys: Keys,
+    pub security: Arc<Security>,
     /// Where this controller listens, as others of the pool are told; nothing if the pool is this one's alone.
     pub shares_as: Option<String>,
     /// Takes shares of a GPU's time to which nobody is held.
@@ -44,15 +48,50 @@ pub enum Role {
     Administrator,
 }
 
+/// Who a certificate says that somebody is, where one is wanted.
+pub struct Who(Option<Identity>);
+
+impl Who {
+    /// A tenant's program asks as that tenant.
+    pub fn tenant(&self, asked_as: &str) -> Result<String, Status> {
+        match &self.0 {
+            Some(Identity { role: identity::Role::Client, name, .. }) if asked_as.is_empty() || asked_as == name => {
+                Ok(name.clone())
+            }
+            Some(who @ Identity { role: identity::Role::Client, .. }) => Err(Status::permission_denied(format!(
+                "the certificate {who} is not tenant {asked_as:?}'s; leave ORION_TENANT out"
+            ))),
+            _ => Ok(asked_as.to_owned()),
+        }
+    }
+
+    /// A node speaks for itself alone.
+    fn speaks_for(&self, node: &str) -> Result<(), Status> {
+        match &self.0 {
+            Some(who @ Identity { role: identity::Role::Node, name, .. }) if name != node => {
+                Err(Status::permission_denied(format!("the certificate {who} is not node {node:?}'s")))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 type Reply<T> = Result<Response<T>, Status>;
 
 impl Service {
-    fn admit(&self, metadata: &MetadataMap, role: Role) -> Result<(), Status> {
-        self.admit_by(metadata.get("authorization").and_then(|v| v.to_str().ok()), role)
+    fn admit<T>(&self, request: &Request<T>, role: Role) -> Result<Who, Status> {
+        let caller = request.extensions().get::<ConnectInfo<Caller>>().map(|ConnectInfo(caller)| caller);
+        let key = request.metadata().get("authorization").and_then(|v| v.to_str().ok());
+        self.admit_by(caller, key, role)
     }
 
-    /// By the value of a header "authorization".
-    pub fn admit_by(&self, authorization: Option<&str>, role: Role) -> Result<(), Status> {
+    /// By the certificate, where one is wanted, and by the value of a header "authorization".
+    pub fn admit_by(&self, caller: Option<&Caller>, authorization: Option<&str>, role: Role) -> Result<Who, Status> {
+        let who = Who(self.security.admit(caller, role)?);
+        self.check_key(authorization, role).map(|()| who)
+    }
+
+    fn check_key(&self, authorization: Option<&str>, role: Role) -> Result<(), Status> {
         let (key, name) = match role {
             Role::Client => (&self.keys.client_key, "client-key"),
             Role::Server => (&self.keys.server_key, "server-key"),
@@ -117,6 +156,16 @@ impl Service {
         }
     }
 
+    /// What the node shows over a network on which an allocation lies; nothing if it shows nothing there.
+    pub async fn certificate(&self, node: &str) -> Result<String, Status> {
+        let node = node.to_owned();
+        self.ask(move |d| {
+            let found = d.pool.node(&node);
+            found.map(|n| n.report.certificate.clone()).unwrap_or_default()
+        })
+        .await
+    }
+
     /// Or the node that has to register first: the clock by which it judges leases may be another controller's still.
     async fn sign(&self, id: AllocationId, shares: bool) -> Result<Result<SignedLease, String>, Status> {
         let signed = self.ask(move |d| {
@@ -141,6 +190,16 @@ impl Service {
         }
         self.ask(move |d| d.pool.forsake(d.now, id)).await?;
         Err(Status::aborted(format!("the program went away before the session of {id} had begun")))
+    }
+
+    /// What another tenant has is as good as not there.
+    pub async fn is_theirs(&self, who: &Who, id: AllocationId) -> Result<(), Status> {
+        let Some(Identity { role: identity::Role::Client, name, .. }) = &who.0 else { return Ok(()) };
+        let tenant = self.ask(move |d| d.pool.allocation(id).map(|a| a.ask.tenant.clone())).await?;
+        match tenant.is_some_and(|tenant| tenant != *name) {
+            true => Err(Status::not_found(format!("there is no allocation {id}, or not any more"))),
+            false => Ok(()),
+        }
     }
 
     /// Whether there was one.
@@ -176,7 +235,7 @@ fn refused(refused: Refused) -> Status {
     }
 }
 
-fn id(text: &str) -> Result<AllocationId, Status> {
+pub fn id(text: &str) -> Result<AllocationId, Status> {
     text.parse().map_err(Status::invalid_argument)
 }
 
@@ -322,8 +381,9 @@ fn without_name(report: &str, id: AllocationId) -> String {
 #[tonic::async_trait]
 impl pb::pool_server::Pool for Service {
     async fn register(&self, request: Request<pb::RegisterRequest>) -> Reply<pb::RegisterReply> {
-        self.admit(request.metadata(), Role::Server)?;
+        let who = self.admit(&request, Role::Server)?;
         let r = request.into_inner();
+        who.speaks_for(&r.node)?;
         let gpus = r.gpus.into_iter().map(|g| orion_pool::Gpu {
             uuid: g.uuid,
             name: g.name,
@@ -333,7 +393,15 @@ impl pb::pool_server::Pool for Service {
         let (name, gpus) = (r.node.clone(), gpus.collect());
         let instance = leases::instance(&r.oriond);
         let (split, kept) = (r.split, r.reserve);
-        let report = NodeReport { name: r.node, address: r.address, gpus, split, oriond: r.oriond, kept };
+        let report = NodeReport {
+            name: r.node,
+            address: r.address,
+            gpus,
+            split,
+            oriond: r.oriond,
+            kept,
+            certificate: r.certificate,
+        };
         let key = self.ask(move |d| {
             d.pool.register(d.now, report)?;
             d.told_time.insert(name.clone());
@@ -349,8 +417,9 @@ impl pb::pool_server::Pool for Service {
     }
 
     async fn heartbeat(&self, request: Request<pb::HeartbeatRequest>) -> Reply<pb::HeartbeatReply> {
-        self.admit(request.metadata(), Role::Server)?;
+        let who = self.admit(&request, Role::Server)?;
         let r = request.into_inner();
+        who.speaks_for(&r.node)?;
         let reports = reports(&r.used)?;
         let (live, ended, used) = (ids(&r.live)?, ids(&r.ended)?, usage(r.used)?);
         let lent = lent(&r.node, r.lent)?;
@@ -366,13 +435,16 @@ impl pb::pool_server::Pool for Service {
     }
 
     async fn allocate(&self, request: Request<pb::AllocateRequest>) -> Reply<pb::Allocation> {
-        self.admit(request.metadata(), Role::Client)?;
-        Ok(Response::new(self.grant(&request.into_inner()).await?))
+        let who = self.admit(&request, Role::Client)?;
+        let mut wanted = request.into_inner();
+        wanted.tenant = who.tenant(&wanted.tenant)?;
+        Ok(Response::new(self.grant(&wanted).await?))
     }
 
     async fn confirm(&self, request: Request<pb::AllocationName>) -> Reply<pb::Allocation> {
-        self.admit(request.metadata(), Role::Client)?;
+        let who = self.admit(&request, Role::Client)?;
         let id = id(&request.into_inner().allocation)?;
+        self.is_theirs(&who, id).await?;
         let confirmed = self.ask(move |d| {
             let a = d.pool.confirm(d.now, id)?.clone();
             Ok(told(d, &a))
@@ -381,8 +453,9 @@ impl pb::pool_server::Pool for Service {
     }
 
     async fn renew(&self, request: Request<pb::AllocationName>) -> Reply<pb::Renewed> {
-        self.admit(request.metadata(), Role::Client)?;
+        let who = self.admit(&request, Role::Client)?;
         let id = id(&request.into_inner().allocation)?;
+        self.is_theirs(&who, id).await?;
         let renewed = self.ask(move |d| {
             d.pool.renew(d.now, id)?;
             Ok(d.pool.allocation(id).map_or(0, |a| a.until.saturating_sub(d.now)))
@@ -391,21 +464,23 @@ impl pb::pool_server::Pool for Service {
     }
 
     async fn release(&self, request: Request<pb::AllocationName>) -> Reply<pb::Released> {
-        self.admit(request.metadata(), Role::Client)?;
-        let was_there = self.end(&request.into_inner().allocation, Why::Released).await?;
+        let who = self.admit(&request, Role::Client)?;
+        let allocation = request.into_inner().allocation;
+        self.is_theirs(&who, id(&allocation)?).await?;
+        let was_there = self.end(&allocation, Why::Released).await?;
         Ok(Response::new(pb::Released { was_there }))
     }
 
     async fn list_devices(&self, request: Request<pb::ListDevicesRequest>) -> Reply<pb::Devices> {
-        self.admit(request.metadata(), Role::Client)?;
+        self.admit(&request, Role::Client)?;
         let devices = self.ask(|d| devices(&d.pool)).await?;
         Ok(Response::new(pb::Devices { devices }))
     }
 
     async fn list_allocations(&self, request: Request<pb::ListAllocationsRequest>) -> Reply<pb::Allocations> {
-        let is_operator = self.admit(request.metadata(), Role::Administrator).is_ok();
-        self.admit(request.metadata(), Role::Client)?;
-        let tenant = request.into_inner().tenant;
+        let is_operator = self.admit(&request, Role::Administrator).is_ok();
+        let who = self.admit(&request, Role::Client)?;
+        let tenant = who.tenant(&request.into_inner().tenant)?;
         let list = self.ask(move |d| {
             let pool = &d.pool;
             let of_pool = pool.allocations().map(|a| told(d, a));
@@ -418,9 +493,9 @@ impl pb::pool_server::Pool for Service {
     }
 
     async fn list_sessions(&self, request: Request<pb::ListSessionsRequest>) -> Reply<pb::Sessions> {
-        let is_operator = self.admit(request.metadata(), Role::Administrator).is_ok();
-        self.admit(request.metadata(), Role::Client)?;
-        let tenant = request.into_inner().tenant;
+        let is_operator = self.admit(&request, Role::Administrator).is_ok();
+        let who = self.admit(&request, Role::Client)?;
+        let tenant = who.tenant(&request.into_inner().tenant)?;
         let reports = self.ask(move |d| {
             let is_wanted = |id| d.pool.allocation(id).is_some_and(|a| tenant.is_empty() || a.ask.tenant == tenant);
             let reports = d.reports.iter().filter(|(id, _)| is_wanted(**id));
@@ -432,7 +507,7 @@ impl pb::pool_server::Pool for Service {
     type WatchStream = Pin<Box<dyn Stream<Item = Result<pb::Event, Status>> + Send>>;
 
     async fn watch(&self, request: Request<pb::WatchRequest>) -> Reply<Self::WatchStream> {
-        self.admit(request.metadata(), Role::Administrator)?;
+        self.admit(&request, Role::Administrator)?;
         let news = self.counter.watch();
         // Who does not lead sees nothing happen.
         self.ask(|_| ()).await?;
@@ -447,7 +522,7 @@ impl pb::pool_server::Pool for Service {
     }
 
     async fn drain(&self, request: Request<pb::DrainRequest>) -> Reply<pb::Drained> {
-        self.admit(request.metadata(), Role::Administrator)?;
+        self.admit(&request, Role::Administrator)?;
         let r = request.into_inner();
         let left = self.ask(move |d| {
             d.pool.drain(d.now, &r.node, !r.undo)?;
@@ -457,20 +532,20 @@ impl pb::pool_server::Pool for Service {
     }
 
     async fn forget(&self, request: Request<pb::NodeName>) -> Reply<pb::Forgotten> {
-        self.admit(request.metadata(), Role::Administrator)?;
+        self.admit(&request, Role::Administrator)?;
         let node = request.into_inner().node;
         self.ask(move |d| d.pool.forget(&node)).await?.map_err(refused)?;
         Ok(Response::new(pb::Forgotten {}))
     }
 
     async fn kill(&self, request: Request<pb::AllocationName>) -> Reply<pb::Released> {
-        self.admit(request.metadata(), Role::Administrator)?;
+        self.admit(&request, Role::Administrator)?;
         let was_there = self.end(&request.into_inner().allocation, Why::Killed).await?;
         Ok(Response::new(pb::Released { was_there }))
     }
 
     async fn set_quota(&self, request: Request<pb::SetQuotaRequest>) -> Reply<pb::QuotaSet> {
-        self.admit(request.metadata(), Role::Administrator)?;
+        self.admit(&request, Role::Administrator)?;
         let q =
             request.into_inner().quota.ok_or_else(|| Status::invalid_argument("there is no quota in the request"))?;
         let memory = match q.memory_mib.map(|mib| mib.checked_mul(MIB)) {
@@ -493,11 +568,11 @@ impl pb::pool_server::Pool for Service {
             // It leads, and says what is wrong to who asks for something.
             Err(Refusal::Store(why)) => (true, self.shares_as.clone().unwrap_or_default(), why),
         };
-        Ok(Response::new(pb::Leader { leads, address, why }))
+        Ok(Response::new(pb::Leader { leads, address, why, insecure: self.security.insecure }))
     }
 
     async fn list_quotas(&self, request: Request<pb::ListQuotasRequest>) -> Reply<pb::Quotas> {
-        self.admit(request.metadata(), Role::Administrator)?;
+        self.admit(&request, Role::Administrator)?;
         let shown = |(tenant, q): (&str, &orion_pool::Quota)| pb::Quota {
             tenant: tenant.to_owned(),
             vgpus: q.vgpus,

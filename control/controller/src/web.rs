@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
-use axum::extract::{DefaultBodyLimit, Path, Query, Request, State};
+use axum::extract::{ConnectInfo, DefaultBodyLimit, Path, Query, Request, State};
 use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
@@ -22,12 +22,15 @@ use serde::{Deserialize, Serialize};
 use tonic::Code;
 
 use crate::desk::{Desk, Refusal};
-use crate::service::{Role, Service, devices};
+use crate::doors::Caller;
+use crate::service::{Role, Service, devices, id};
 use crate::sessions;
 
 /// What the original's controllers of 2020 answered.
 const VERSIONS: &str = "api_version=0.2,data_version=0.2";
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+const INSECURE: &str = "orion-insecure";
 
 /// A program says little.
 const BODY_BYTES_MAX: usize = 16 << 10;
@@ -38,12 +41,20 @@ pub fn routes(service: Service) -> Router {
         .route("/allocations/{allocation}", delete(release))
         .route("/allocations/{allocation}/session", post(session))
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
-        .route("/info", get(|| async { VERSIONS }))
+        .route("/info", get(info))
         .route("/devices", get(free_or_all))
         .route("/healthz", get(health))
         .route("/metrics", get(metrics))
         .method_not_allowed_fallback(other_method)
         .with_state(service)
+}
+
+/// The original's tools read the text. Ours say so too where other machines may speak in the clear.
+async fn info(State(service): State<Service>) -> Response {
+    match service.security.insecure {
+        true => ([(INSECURE, "1")], VERSIONS).into_response(),
+        false => VERSIONS.into_response(),
+    }
 }
 
 async fn other_method(request: Request) -> Response {
@@ -129,6 +140,8 @@ struct Granted {
     address: String,
     /// GPU and vGPU of each, as the original wrote them: `0/0,0/1`.
     places: String,
+    /// SHA-256 of what the node's oriond shows over a network; empty if it shows nothing.
+    certificate: String,
     lease: String,
     signature: String,
     /// As long as nobody comes.
@@ -137,11 +150,18 @@ struct Granted {
     ratio_is_kept: bool,
 }
 
-async fn allocate(State(service): State<Service>, uri: Uri, headers: HeaderMap, body: Bytes) -> Response {
+async fn allocate(
+    State(service): State<Service>,
+    ConnectInfo(caller): ConnectInfo<Caller>,
+    uri: Uri,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
     let granted = async {
-        service.admit_by(authorization(&headers), Role::Client)?;
-        let wanted: Wanted = serde_json::from_slice(&body)
+        let who = service.admit_by(Some(&caller), authorization(&headers), Role::Client)?;
+        let mut wanted: Wanted = serde_json::from_slice(&body)
             .map_err(|e| tonic::Status::invalid_argument(format!("the request is not what is asked here: {e}")))?;
+        wanted.tenant = who.tenant(&wanted.tenant)?;
         let cross_node = wanted.cross_node;
         if cross_node && wanted.ratio != Some(100) {
             let text = "ORION_CROSS_NODE=1 needs ORION_RATIO=100; set that too, or unset ORION_CROSS_NODE";
@@ -149,7 +169,10 @@ async fn allocate(State(service): State<Service>, uri: Uri, headers: HeaderMap, 
         }
         let had = service.grant(&wanted.into()).await.map_err(|status| not_across(status, cross_node))?;
         match service.lease(&had.allocation).await {
-            Ok(lease) => Ok(granted(had, &lease)),
+            Ok(lease) => {
+                let certificate = service.certificate(&had.vgpus[0].node).await?;
+                Ok(granted(had, &lease, certificate))
+            }
             // It is asked for again, under the same name.
             Err(status) if status.code() == Code::Unavailable => Err(status),
             Err(status) => {
@@ -173,13 +196,14 @@ fn not_across(status: tonic::Status, cross_node: bool) -> tonic::Status {
     tonic::Status::resource_exhausted(format!("{}\n{why}", status.message()))
 }
 
-fn granted(had: orion_proto::Allocation, lease: &SignedLease) -> Granted {
+fn granted(had: orion_proto::Allocation, lease: &SignedLease, certificate: String) -> Granted {
     let places: Vec<String> = had.vgpus.iter().map(|p| format!("{}/{}", p.gpu, p.vgpu)).collect();
     let first = &had.vgpus[0];
     Granted {
         node: first.node.clone(),
         address: first.address.clone(),
         places: places.join(","),
+        certificate,
         lease: hex(&lease.body),
         signature: hex(&lease.signature),
         stands_ms: had.stands_ms,
@@ -191,12 +215,14 @@ fn granted(had: orion_proto::Allocation, lease: &SignedLease) -> Granted {
 /// A program that got no session gives back what it has had.
 async fn release(
     State(service): State<Service>,
+    ConnectInfo(caller): ConnectInfo<Caller>,
     Path(allocation): Path<String>,
     uri: Uri,
     headers: HeaderMap,
 ) -> Response {
     let released = async {
-        service.admit_by(authorization(&headers), Role::Client)?;
+        let who = service.admit_by(Some(&caller), authorization(&headers), Role::Client)?;
+        service.is_theirs(&who, id(&allocation)?).await?;
         service.end(&allocation, Why::Released).await
     };
     match released.await {
@@ -209,12 +235,17 @@ async fn release(
 /// its connection ends before, what it was offered is free again.
 async fn session(
     State(service): State<Service>,
+    ConnectInfo(caller): ConnectInfo<Caller>,
     Path(allocation): Path<String>,
     uri: Uri,
     headers: HeaderMap,
     body: Body,
 ) -> Response {
-    if let Err(status) = service.admit_by(authorization(&headers), Role::Client) {
+    let admitted = async {
+        let who = service.admit_by(Some(&caller), authorization(&headers), Role::Client)?;
+        service.is_theirs(&who, id(&allocation)?).await
+    };
+    if let Err(status) = admitted.await {
         return refused(&status, &uri);
     }
     // What it says does not matter, only that it is still there to say it.
@@ -236,6 +267,7 @@ fn refused(status: &tonic::Status, uri: &Uri) -> Response {
     let code = match status.code() {
         Code::InvalidArgument => StatusCode::BAD_REQUEST,
         Code::Unauthenticated => StatusCode::UNAUTHORIZED,
+        Code::PermissionDenied => StatusCode::FORBIDDEN,
         Code::NotFound => StatusCode::NOT_FOUND,
         Code::ResourceExhausted | Code::FailedPrecondition | Code::Aborted => StatusCode::CONFLICT,
         Code::Unavailable => StatusCode::SERVICE_UNAVAILABLE,

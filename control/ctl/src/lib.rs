@@ -2,14 +2,16 @@
 
 #![forbid(unsafe_code)]
 
+pub mod certificates;
 pub mod smi;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use orion_proto::leader;
+use orion_proto::leader::{self, Found, Search};
 use orion_proto::pool_client::PoolClient;
+use orion_tls::trust::{OPTIONS, Trust};
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Channel;
@@ -28,6 +30,19 @@ pub struct Place {
     /// client-key
     #[arg(long, global = true, value_name = "FILE")]
     pub key_file: Option<PathBuf>,
+    /// PEM file with the CA of the controllers' certificates; without it ORION_CA. One that is on another machine is
+    /// spoken to by TLS
+    #[arg(long, global = true, value_name = "FILE")]
+    pub ca: Option<PathBuf>,
+    /// PEM file with a certificate to show to a controller that wants one; without it ORION_CERTIFICATE
+    #[arg(long, global = true, value_name = "FILE")]
+    pub certificate: Option<PathBuf>,
+    /// PEM file with its key, readable by its owner only; without it ORION_KEY
+    #[arg(long, global = true, value_name = "FILE")]
+    pub key: Option<PathBuf>,
+    /// Speak to the controller in the clear, as ORION_INSECURE=1: everybody on the way can read and change it
+    #[arg(long, global = true)]
+    pub insecure: bool,
 }
 
 pub type Pool = PoolClient<InterceptedService<Channel, Key>>;
@@ -57,14 +72,27 @@ impl Place {
         let addresses = self.addresses();
         let key = Key(self.key_file.as_deref().map(read_key).transpose()?);
         for address in &addresses {
-            leader::endpoint(address).map_err(|why| format!("--controller {why}"))?;
+            leader::check(address).map_err(|why| format!("--controller {why}"))?;
         }
-        let found = leader::find(&addresses, TIMEOUT).await;
-        let (channel, _) = found.map_err(|why| {
+        let trust = self.trust()?;
+        let found = Search { addresses: &addresses, trust: &trust, names: OPTIONS, patience: TIMEOUT }.find().await;
+        let Found { channel, address, insecure } = found.map_err(|why| {
             let all = addresses.join(",");
             format!("reaching the controller at {all} failed: {why}; is it running there? See --controller")
         })?;
+        if insecure {
+            eprintln!(
+                "INSECURE: the controller at {address} lets other machines speak in the clear (controller.insecure)"
+            );
+        }
         Ok(PoolClient::with_interceptor(channel, key))
+    }
+
+    /// As the options say, and where they say nothing the environment.
+    fn trust(&self) -> Result<Trust, String> {
+        let (ca, certificate, key) = (self.ca.clone(), self.certificate.clone(), self.key.clone());
+        let said = Trust { ca, certificate, key, insecure: self.insecure, ..Trust::default() };
+        Ok(said.or(Trust::from_environment(|name| std::env::var(name).ok())?))
     }
 }
 

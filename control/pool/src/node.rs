@@ -39,6 +39,9 @@ pub struct NodeReport {
     /// controller, and no controller ever does.
     #[serde(default)]
     pub kept: u32,
+    /// SHA-256 of the certificate that its oriond shows over a network, 64 hexadecimal digits. Empty if it shows none.
+    #[serde(default)]
+    pub certificate: String,
 }
 
 /// Who lends what of a node. The two have no vGPU, no byte and no percent in common, so neither has to know what the
@@ -61,6 +64,13 @@ impl NodeReport {
         let is_number = self.oriond.len() == 32 && self.oriond.bytes().all(|b| b.is_ascii_hexdigit());
         if !self.oriond.is_empty() && !is_number {
             return wrong(format!("{} is no number of an oriond: 32 hexadecimal digits", quoted(&self.oriond)));
+        }
+        let is_hash = self.certificate.len() == 64 && self.certificate.bytes().all(|b| b.is_ascii_hexdigit());
+        if !self.certificate.is_empty() && !is_hash {
+            return wrong(format!(
+                "{} is no fingerprint of a certificate: 64 hexadecimal digits",
+                quoted(&self.certificate)
+            ));
         }
         if self.split == 0 || self.split > VGPUS_OF_A_GPU_MAX {
             return wrong(format!("vgpu_count is {}; it is 1 to {VGPUS_OF_A_GPU_MAX}", self.split));

@@ -8,8 +8,15 @@ fn pool(policy: Policy) -> Pool {
     for name in ["a", "b"] {
         let gpu = |number| Gpu { uuid: format!("{name}{number}"), name: "GPU".into(), memory: 1024 * MIB, reserve: 0 };
         let gpus = vec![gpu(0), gpu(1)];
-        let report =
-            NodeReport { name: name.into(), address: name.into(), gpus, split: 2, oriond: String::new(), kept: 0 };
+        let report = NodeReport {
+            name: name.into(),
+            address: name.into(),
+            gpus,
+            split: 2,
+            oriond: String::new(),
+            kept: 0,
+            certificate: String::new(),
+        };
         pool.register(0, report).expect("a good node");
     }
     pool

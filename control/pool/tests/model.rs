@@ -63,7 +63,15 @@ fn report(node: usize, gpus: u8, split: u32) -> NodeReport {
     }
     // With a reserve on every other one.
     let kept = if node.is_multiple_of(2) { 0 } else { split / 2 };
-    NodeReport { name: node_name(node), address: format!("10.0.0.{node}:9960"), gpus, split, oriond, kept }
+    NodeReport {
+        name: node_name(node),
+        address: format!("10.0.0.{node}:9960"),
+        gpus,
+        split,
+        oriond,
+        kept,
+        certificate: String::new(),
+    }
 }
 
 fn asks() -> impl Strategy<Value = Ask> {

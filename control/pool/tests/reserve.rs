@@ -51,7 +51,8 @@ fn report(split: u32, kept: u32) -> NodeReport {
         reserve: if number == 0 { 0 } else { 300 * MIB },
     };
     let (name, address, oriond) = ("a".into(), "a:1".into(), "0a".repeat(16));
-    NodeReport { name, address, gpus: (0..GPUS).map(gpu).collect(), split, oriond, kept }
+    let certificate = String::new();
+    NodeReport { name, address, gpus: (0..GPUS).map(gpu).collect(), split, oriond, kept, certificate }
 }
 
 fn settings(lender: Lender) -> Settings {

@@ -1,11 +1,20 @@
 //! Which of a pool's controllers leads.
 
+use std::io;
 use std::time::Duration;
 
-use tonic::Code;
+use hyper_util::rt::TokioIo;
+use orion_tls::trust::{Names, Trust, Way};
+use orion_tls::{why_of, why_of_io};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tonic::codegen::http::Uri;
 use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Status};
+use tower::service_fn;
 
 use crate::LeaderRequest;
+use crate::heard::{Heard, Reason};
 use crate::pool_client::PoolClient;
 
 /// By which a controller that does not lead says who does.
@@ -35,60 +44,120 @@ fn with_port(address: &str) -> String {
     }
 }
 
-/// A connection to a controller at this address. The error says what is wrong with it.
-pub fn endpoint(address: &str) -> Result<Endpoint, String> {
+/// Whether this can be an address. The error says what is wrong with it.
+pub fn check(address: &str) -> Result<(), String> {
+    endpoint(address).map(drop)
+}
+
+fn endpoint(address: &str) -> Result<Endpoint, String> {
     let endpoint = Endpoint::from_shared(format!("http://{address}"));
     let endpoint = endpoint.map_err(|e| format!("{address:?} is no HOST:PORT: {e}"))?;
     Ok(endpoint.connect_timeout(CONNECT_TIMEOUT))
 }
 
-/// The connection to the one that leads, and its address. Each of `addresses` is asked in turn, and who they say that
-/// leads, within `patience` each. The error names what each has said.
-pub async fn find(addresses: &[String], patience: Duration) -> Result<(Channel, String), String> {
-    let mut candidates = addresses.to_vec();
-    let mut said = Vec::new();
-    let mut at = 0;
-    while let Some(address) = candidates.get(at).cloned() {
-        at += 1;
-        let asked = tokio::time::timeout(patience, ask(&address)).await;
-        match asked.unwrap_or_else(|_| Err(format!("it does not answer within {} s", patience.as_secs()))) {
-            Ok((channel, None)) => return Ok((channel, address)),
-            // It may be none of those that were named.
-            Ok((_, Some(leader))) => {
-                if !candidates.contains(&leader) {
-                    candidates.insert(at, leader.clone());
+/// A connection to a controller at this address, encrypted unless it is this machine's own or `trust` says otherwise.
+pub async fn connect(address: &str, trust: &Trust, names: Names) -> Result<Channel, String> {
+    heard(address, trust, names, Reason::default()).await
+}
+
+/// As [`connect`], with a place for why it fails later.
+async fn heard(address: &str, trust: &Trust, names: Names, reason: Reason) -> Result<Channel, String> {
+    let endpoint = endpoint(address)?;
+    match trust.way_to(address, names)? {
+        Way::Plain => endpoint.connect().await.map_err(|e| cause(&e)),
+        Way::Tls(config, name) => {
+            let connector = TlsConnector::from(config);
+            let address = address.to_owned();
+            let dial = move |_: Uri| {
+                let (connector, name, address) = (connector.clone(), name.clone(), address.clone());
+                let reason = reason.clone();
+                async move {
+                    let socket = TcpStream::connect(address).await?;
+                    socket.set_nodelay(true)?;
+                    let said = |e: io::Error| io::Error::new(e.kind(), why_of_io(&e));
+                    let stream = connector.connect(name, socket).await.map_err(said)?;
+                    Ok::<_, io::Error>(TokioIo::new(Heard::new(stream, reason)))
                 }
-                said.push(format!("{address} says that {leader} leads"));
-            }
-            Err(why) => said.push(format!("{address}: {why}")),
+            };
+            endpoint.connect_with_connector(service_fn(dial)).await.map_err(|e| cause(&e))
         }
     }
-    Err(said.join("; "))
 }
 
-/// Who leads, if it is not the one that is asked.
-async fn ask(address: &str) -> Result<(Channel, Option<String>), String> {
-    let channel = endpoint(address)?.connect().await.map_err(|e| cause(&e))?;
-    let answer = match PoolClient::new(channel.clone()).leader(LeaderRequest {}).await {
-        Ok(answer) => answer.into_inner(),
-        // One that is older leads alone.
-        Err(status) if status.code() == Code::Unimplemented => return Ok((channel, None)),
-        Err(status) => return Err(status.message().to_owned()),
-    };
-    match (answer.leads, answer.address.is_empty()) {
-        (true, _) => Ok((channel, None)),
-        (false, false) => Ok((channel, Some(answer.address))),
-        (false, true) => Err(format!("no controller leads the pool at the moment: {}", answer.why)),
+/// The controller that leads.
+pub struct Found {
+    pub channel: Channel,
+    pub address: String,
+    /// Other machines may speak to it in the clear. Whoever shows something of it says so.
+    pub insecure: bool,
+}
+
+/// Whom to ask for the one that leads, and how.
+pub struct Search<'a> {
+    pub addresses: &'a [String],
+    pub trust: &'a Trust,
+    pub names: Names,
+    /// Of each.
+    pub patience: Duration,
+}
+
+impl Search<'_> {
+    /// The connection to the one that leads. Each of the addresses is asked in turn, and who they say that leads. The
+    /// error names what each has said.
+    pub async fn find(&self) -> Result<Found, String> {
+        let mut candidates = self.addresses.to_vec();
+        let mut said = Vec::new();
+        let mut at = 0;
+        while let Some(address) = candidates.get(at).cloned() {
+            at += 1;
+            let asked = tokio::time::timeout(self.patience, self.ask(&address)).await;
+            let late = |_| Err(format!("it does not answer within {} s", self.patience.as_secs()));
+            match asked.unwrap_or_else(late) {
+                Ok((channel, insecure, None)) => return Ok(Found { channel, address, insecure }),
+                // It may be none of those that were named.
+                Ok((_, _, Some(leader))) => {
+                    if !candidates.contains(&leader) {
+                        candidates.insert(at, leader.clone());
+                    }
+                    said.push(format!("{address} says that {leader} leads"));
+                }
+                Err(why) => said.push(format!("{address}: {why}")),
+            }
+        }
+        Err(said.join("; "))
+    }
+
+    /// Who leads, if it is not the one that is asked, and whether that one is insecure.
+    async fn ask(&self, address: &str) -> Result<(Channel, bool, Option<String>), String> {
+        let reason = Reason::default();
+        let channel = heard(address, self.trust, self.names, reason.clone()).await?;
+        let answer = match PoolClient::new(channel.clone()).leader(LeaderRequest {}).await {
+            Ok(answer) => answer.into_inner(),
+            // One that is older leads alone, and encrypts nothing.
+            Err(status) if status.code() == Code::Unimplemented => return Ok((channel, true, None)),
+            Err(status) => return Err(reason.take().unwrap_or_else(|| cause(&status))),
+        };
+        match (answer.leads, answer.address.is_empty()) {
+            (true, _) => Ok((channel, answer.insecure, None)),
+            (false, false) => Ok((channel, answer.insecure, Some(answer.address))),
+            (false, true) => Err(format!("no controller leads the pool at the moment: {}", answer.why)),
+        }
     }
 }
 
-/// What is behind "transport error".
-fn cause(e: &dyn std::error::Error) -> String {
+/// What is behind "transport error", and what a status says that has nothing behind it.
+fn cause(e: &(dyn std::error::Error + 'static)) -> String {
     let mut innermost = e;
     while let Some(source) = innermost.source() {
+        if let Some(why) = why_of(innermost) {
+            return why;
+        }
         innermost = source;
     }
-    innermost.to_string()
+    why_of(innermost).unwrap_or_else(|| match innermost.downcast_ref::<Status>() {
+        Some(status) => status.message().to_owned(),
+        None => innermost.to_string(),
+    })
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The controller's service: what `orion.proto` describes, as Rust.
 
 #![forbid(unsafe_code)]
+mod heard;
 pub mod leader;
 
 pub use generated::*;

@@ -3,13 +3,13 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use orion_transport::carrier::tcp;
+use orion_tls::trust::Way;
+use orion_transport::carrier::tcp::{self, Belongs};
 use orion_transport::client::{self, Caller, Server};
-use orion_transport::fds;
-use orion_transport::proof::{LaneKey, Token};
+use orion_transport::proof::Token;
 use orion_transport::stream::{Frame, StreamHeader};
 use orion_wire::hello::{BELL_IN_PAGES, Start, Welcome, kind};
 use orion_wire::record::{HEADER_BYTES, Header};
@@ -22,8 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 pub struct Carried {
     pub welcome: Welcome,
     stream: TcpStream,
-    address: String,
-    key: LaneKey,
+    belongs: Belongs,
     sequence: u64,
 }
 
@@ -31,25 +30,28 @@ impl Carried {
     pub fn attach(server: &Server, token: &str) -> Result<Carried, String> {
         let Some(address) = server.host() else { return Err(format!("{server} has no lanes; give --transport tcp")) };
         let caller = Caller::new("orion-attack", Some(Token::new(token, "orion-attack")?));
-        let socket = tcp::connect(address).map_err(|e| format!("connecting to {server} failed: {e}"))?;
-        let greeted = client::greet(server, socket.as_fd(), &caller, false).map_err(|e| e.text)?;
+        // What is attacked lies behind the records of TLS, if there are any.
+        let way = Way::Plain;
+        let mut channel = tcp::reach(server, &way)?;
+        let greeted = client::greet(server, &mut channel, &caller, false).map_err(|e| e.text)?;
         let start = Start { heap_base: HEAP_BASE, pages: Pages::Mirrored, bell: BELL_IN_PAGES };
         let failed = |e: std::io::Error| format!("starting a session with {server} failed: {e}");
-        fds::send_frame(socket.as_fd(), kind::START, &start.encode(), &[]).map_err(failed)?;
-        match fds::recv_frame(socket.as_fd()).map_err(failed)?.0 {
+        channel.send_frame(kind::START, &start.encode(), &[]).map_err(failed)?;
+        match channel.recv_frame().map_err(failed)?.0 {
             kind::STARTED => {}
             other => return Err(format!("{server} answered the start with frame {other}")),
         }
-        let stream = TcpStream::from(socket);
+        let stream = TcpStream::from(channel.into_parts().0);
         let timeout = Some(Duration::from_millis(1));
         stream.set_read_timeout(timeout).and_then(|()| stream.set_write_timeout(timeout)).map_err(failed)?;
-        let (address, key) = (address.to_owned(), greeted.lane_key);
-        Ok(Carried { welcome: greeted.welcome, stream, address, key, sequence: 0 })
+        let session = greeted.welcome.session;
+        let belongs = Belongs { address: address.to_owned(), way, session, key: greeted.lane_key };
+        Ok(Carried { welcome: greeted.welcome, stream, belongs, sequence: 0 })
     }
 
     /// A further connection of the session.
     pub fn join(&self, lane: usize) -> std::io::Result<OwnedFd> {
-        tcp::join(&self.address, lane, self.welcome.session, &self.key)
+        self.belongs.join(lane).map(|channel| channel.into_parts().0)
     }
 
     /// Whether all of it went out, while what comes on the main connection is read and forgotten.

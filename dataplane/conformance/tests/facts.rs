@@ -17,6 +17,26 @@ fn facts_hold_over_tcp() {
     hold_over("tcp", &["--quiet"]);
 }
 
+#[test]
+fn facts_hold_over_tcp_that_is_encrypted() {
+    let home = std::env::temp_dir().join(format!("orion-facts-{}", std::process::id()));
+    std::fs::create_dir_all(&home).expect("a new folder");
+    let output = orion::command("tcp", Path::new(FACTS), &["--quiet"])
+        .envs([("ORION_TLS", "1"), ("HOME", home.to_str().expect("a plain path"))])
+        .output()
+        .expect("orion-run starts");
+    print!("{}", String::from_utf8_lossy(&output.stdout));
+    assert!(output.status.success(), "over TLS: {}", orion::complaint(&output));
+    // The program's own log says how it reached its worker.
+    let logs = std::fs::read_dir(home.join(".orion/log")).expect("logs are meant to be there");
+    let encrypted = logs.filter(|log| {
+        let path = log.as_ref().expect("an entry").path();
+        std::fs::read_to_string(path).expect("text").contains("transport tcp (encrypted by TLS 1.3)")
+    });
+    assert!(encrypted.count() > 0, "it was not encrypted");
+    std::fs::remove_dir_all(&home).expect("removing");
+}
+
 /// Of a carrier for tests alone: pages that both sides have, and a bell that lies outside of them.
 #[cfg(debug_assertions)]
 #[test]

@@ -246,9 +246,11 @@ fn valid() -> Vec<Vec<u8>> {
             places: "0/3".into(),
             lease: lease(),
             signature: [7; 32],
+            certificate: Some([5; 32]),
         }
         .encode(),
-        agent::Answer::Server { instance: [4; 16], is_software: true, gpus: vec![gpu] }.encode(),
+        agent::Answer::Server { instance: [4; 16], is_software: true, certificate: Some([5; 32]), gpus: vec![gpu] }
+            .encode(),
         Welcome::decode(&welcome.encode()).expect("valid").encode(),
         Start { heap_base: 1 << 40, pages: Pages::Mirrored, bell: BELL_IN_PAGES }.encode(),
         frame(1, &hello.encode()),

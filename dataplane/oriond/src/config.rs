@@ -301,7 +301,7 @@ impl File<'_> {
         let Some((address, port, line)) = address else { return };
         let place = std::net::SocketAddr::new(address, port).to_string();
         let has = |option: &str| settings.arguments.iter().any(|argument| argument == option);
-        let is_proved = has("--token-file") || has("--insecure") || has("--pool");
+        let is_proved = ["--token-file", "--client-ca", "--insecure", "--pool"].into_iter().any(has);
         if address.is_loopback() && !is_proved {
             settings.notices.push(self.at(
                 line,

@@ -7,8 +7,10 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
+use engine::security::Security;
 use orion_transport::proof::Token;
 use sd_notify::NotifyState;
 use tracing::level_filters::LevelFilter;
@@ -53,14 +55,30 @@ struct Serve {
     /// [default: $XDG_RUNTIME_DIR/orion/oriond.sock, /run/orion/oriond.sock for root, else /tmp/orion-UID/oriond.sock]
     #[arg(long, value_name = "PATH")]
     socket: Option<String>,
-    /// TCP address for programs elsewhere, such as 0.0.0.0:7411, or "none"; it needs a token
+    /// TCP address for programs elsewhere, such as 0.0.0.0:7411, or "none"; it needs a token. What other machines say
+    /// there is encrypted by TLS
     #[arg(long, default_value = "none", value_name = "ADDRESS:PORT")]
     listen: String,
     /// File with the token that clients have to know, readable by its owner only; its last newline does not count.
     /// `openssl rand -hex 16` makes one
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// Let whoever reaches the TCP address use the GPUs, without a token
+    /// PEM file with the certificate that clients are shown, and behind it those between it and its CA. Without one
+    /// oriond makes its own at each start, and clients know it by the token
+    #[arg(long, value_name = "FILE", requires = "key")]
+    certificate: Option<PathBuf>,
+    /// PEM file with its key, readable by its owner only
+    #[arg(long, value_name = "FILE", requires = "certificate")]
+    key: Option<PathBuf>,
+    /// PEM file with CAs of clients' certificates. Whoever comes over TCP has to show one then, beside the token if
+    /// there is one
+    #[arg(long, value_name = "FILE")]
+    client_ca: Option<PathBuf>,
+    /// List of certificates that are not taken any more, a fingerprint on each line. It is read anew when it changes
+    #[arg(long, value_name = "FILE", requires = "client_ca")]
+    revoked: Option<PathBuf>,
+    /// Let other machines speak to the TCP address in the clear, and, without a token, let whoever reaches it use the
+    /// GPUs
     #[arg(long)]
     insecure: bool,
     /// Belong to a pool: a UNIX socket at which orion-agent of this user or root says to which. Only who has a lease of
@@ -107,7 +125,8 @@ struct Serve {
     #[arg(long, default_value = "1890000000-1890999999", value_name = "RANGE")]
     worker_uids: cell::Range,
     /// All sessions are one tenant's: their workers share a user, and handles for other processes (cuIpc…) open between
-    /// them. So it is anyway without --token-file, or without a socket beside it, unless --insecure is given
+    /// them. So it is anyway without --token-file, or without a socket beside it, unless --insecure or --client-ca is
+    /// given
     #[arg(long)]
     one_tenant: bool,
     /// Do not serve unless workers get every layer of isolation
@@ -337,12 +356,7 @@ fn serve(options: Serve, signals: &libc::sigset_t) -> Result<(), String> {
             format!("--listen {text:?} is not an IP address with a port, such as 127.0.0.1:7411 or [::1]:7411")
         })?),
     };
-    if options.insecure && (token.is_some() || listen.is_none()) {
-        return Err(match token {
-            Some(_) => "--insecure and --token-file contradict each other; leave one of them out".into(),
-            None => "--insecure is about a TCP address; give --listen ADDRESS:PORT, or leave it out".into(),
-        });
-    }
+    let security = security(&options, listen.is_some())?;
     let socket = match options.socket.as_deref() {
         Some("none") => None,
         Some(path) => Some(PathBuf::from(path)),
@@ -362,6 +376,8 @@ fn serve(options: Serve, signals: &libc::sigset_t) -> Result<(), String> {
         Some(path) => Some(PathBuf::from(path)),
         None => socket.as_ref().or(options.pool.as_ref()).map(|path| path.with_extension("stats.sock")),
     };
+    let fingerprint = security.as_ref().map(|security| security.server.fingerprint);
+    let is_open = token.is_none() && options.pool.is_none();
     let engines = engine::run::start(engine::settings::Settings {
         socket,
         stats,
@@ -370,7 +386,7 @@ fn serve(options: Serve, signals: &libc::sigset_t) -> Result<(), String> {
         token,
         pool: options.pool,
         is_software: options.worker.driver == "soft",
-        insecure: options.insecure,
+        security,
         engines: options.engines,
         warm: options.warm,
         prestart: options.prestart,
@@ -392,8 +408,14 @@ fn serve(options: Serve, signals: &libc::sigset_t) -> Result<(), String> {
             "leases promise shares of the GPUs' time, and --computation-throttle off has nobody kept to them"
         );
     }
+    if let Some(fingerprint) = fingerprint {
+        tracing::info!(%fingerprint, "the certificate that clients are shown");
+    }
     if options.insecure {
-        tracing::warn!("INSECURE: whoever reaches the TCP address can use the GPUs, for --insecure was given");
+        tracing::warn!(
+            "INSECURE: other machines may speak to the TCP address in the clear{}, for --insecure was given",
+            if is_open { ", and whoever reaches it can use the GPUs" } else { "" }
+        );
     }
     if let Some(fd) = options.ready_fd {
         // SAFETY: whoever started us passed this descriptor for us to own.
@@ -410,6 +432,35 @@ fn serve(options: Serve, signals: &libc::sigset_t) -> Result<(), String> {
     Ok(())
 }
 
+/// What is wanted of whoever comes to the TCP address, if there is one.
+fn security(options: &Serve, listens: bool) -> Result<Option<Arc<Security>>, String> {
+    let about_the_address = [
+        ("--insecure", options.insecure),
+        ("--certificate", options.certificate.is_some()),
+        ("--client-ca", options.client_ca.is_some()),
+    ];
+    let given = about_the_address.iter().find(|(_, is_given)| *is_given);
+    if let (false, Some((name, _))) = (listens, given) {
+        return Err(format!("{name} is about a TCP address; give --listen ADDRESS:PORT, or leave it out"));
+    }
+    if let (true, Some((name, _))) = (options.insecure, about_the_address[1..].iter().find(|(_, given)| *given)) {
+        return Err(format!(
+            "--insecure lets other machines speak in the clear, and {name} is about what is encrypted; leave one of \
+             them out"
+        ));
+    }
+    if !listens {
+        return Ok(None);
+    }
+    let wanted = engine::security::Options {
+        certificate: options.certificate.clone().zip(options.key.clone()),
+        client_ca: options.client_ca.clone(),
+        revoked: options.revoked.clone(),
+        insecure: options.insecure,
+    };
+    Security::open(&wanted).map(Arc::new).map(Some)
+}
+
 /// Tells the service manager, if it asked to be told.
 fn notify(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
@@ -420,8 +471,8 @@ fn notify(states: &[NotifyState<'_>]) {
 /// Whether all who are let in are the same: without a token oriond's own user, without a socket who has the token.
 fn has_one_tenant(options: &Serve) -> bool {
     let only_tcp = options.socket.as_deref() == Some("none");
-    options.one_tenant
-        || options.pool.is_none() && if options.token_file.is_some() { only_tcp } else { !options.insecure }
+    let is_of_one = if options.token_file.is_some() { only_tcp } else { !options.insecure };
+    options.one_tenant || options.pool.is_none() && options.client_ca.is_none() && is_of_one
 }
 
 /// Says which layers of isolation workers will not have, and what that means.
@@ -493,7 +544,6 @@ fn refuse_beside_pool(options: &Serve) -> Result<(), String> {
     let worker = &options.worker;
     let beside = [
         ("--token-file", options.token_file.is_some()),
-        ("--insecure", options.insecure),
         ("--memory-limit", worker.memory_limit.is_some()),
         ("--vgpus", worker.vgpus.is_some()),
         ("--share", options.share.is_some()),

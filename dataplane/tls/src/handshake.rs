@@ -131,7 +131,8 @@ where
                 };
                 out.resize(from + needed, 0);
                 data.encode(&mut out[from..]).map_err(|e| format!("TLS failed: {e}"))?;
-                None
+                // That was the word of it, and what is wrong is not to be looked at a second time.
+                failed.as_ref().map(|e| Err(e.clone()))
             }
             Ok(ConnectionState::TransmitTlsData(data)) => {
                 data.done();

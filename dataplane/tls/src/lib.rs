@@ -4,6 +4,7 @@
 //! trust         a client's side: whom it believes, and what it shows             (ORION_CA, ORION_CERTIFICATE, …)
 //! server        a server's side: its certificate, and whose certificates it takes
 //! identity      who a certificate says somebody is                               (orion://client/NAME)
+//! revoked       certificates that are not taken any more
 //! handshake     from the first record to a connection's keys; no I/O
 //! record        the two directions of a connection, each for whoever moves its bytes; no I/O
 //! blocking      both over a socket that waits
@@ -19,6 +20,7 @@ mod files;
 pub mod handshake;
 pub mod identity;
 pub mod record;
+pub mod revoked;
 pub mod server;
 pub mod trust;
 mod words;
@@ -33,7 +35,7 @@ use rustls::pki_types::CertificateDer;
 use sha2::{Digest, Sha256};
 
 pub use files::{certificates, private_key};
-pub use words::{why, why_of_io};
+pub use words::{why, why_of, why_of_io};
 
 /// SHA-256 of a certificate (RFC 5929 calls it `tls-server-end-point`): of which certificate it is, and what proofs are
 /// bound to.
@@ -99,7 +101,8 @@ pub fn host_of(address: &str) -> &str {
 }
 
 /// ring, and TLS 1.3's suites: those with AES first where the CPU computes it.
-pub(crate) fn provider() -> Arc<CryptoProvider> {
+#[must_use]
+pub fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 

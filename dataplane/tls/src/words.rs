@@ -27,6 +27,15 @@ pub fn why_of_io(e: &std::io::Error) -> String {
     }
 }
 
+/// As [`why`], of an error that is one of rustls', or is about one.
+#[must_use]
+pub fn why_of(e: &(dyn std::error::Error + 'static)) -> Option<String> {
+    match e.downcast_ref::<Error>() {
+        Some(e) => Some(why(e)),
+        None => e.downcast_ref::<std::io::Error>()?.get_ref()?.downcast_ref::<Error>().map(why),
+    }
+}
+
 fn certificate(e: &CertificateError) -> String {
     match e {
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => {

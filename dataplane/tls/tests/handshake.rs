@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use orion_tls::blocking::{self, Stream};
-use orion_tls::handshake::Secured;
+use orion_tls::handshake::{Handshake, Secured};
 use orion_tls::identity::{self, Role};
 use orion_tls::record::{Opened, Outgoing};
 use orion_tls::server::Server;
@@ -257,4 +257,34 @@ fn a_certificate_says_once_who_it_is_for() {
         let why = identity::of(&certificates(&scene.file("who.pem")).unwrap()[0]).expect_err(uri);
         assert!(why.contains(words), "{why}");
     }
+}
+
+/// In debug builds rustls panics if it is shown a second time what was wrong the first time.
+#[test]
+fn a_beginning_with_any_one_byte_changed_is_answered_or_refused() {
+    let scene = Scene::new("spoiled");
+    let ca = scene.ca("ca");
+    scene.server(&ca, "server", 2100);
+    let server = scene.serve("server", None);
+    let Way::Tls(config, name) = scene.trust("ca", None).way_to("node:1", ENVIRONMENT).expect("sound") else {
+        panic!("plain")
+    };
+    let mut whole = Vec::new();
+    Handshake::client(config, name).expect("a client").step(&[], &mut whole).expect("it speaks first");
+    let mut refused = 0;
+    for at in 0..whole.len() {
+        let mut spoiled = whole.clone();
+        spoiled[at] ^= 0x40;
+        let mut handshake = Handshake::server(server.config.clone()).expect("a server");
+        let mut out = Vec::new();
+        match handshake.step(&spoiled, &mut out) {
+            Ok(may_speak) => assert!(!may_speak),
+            Err(why) => {
+                assert!(!why.is_empty());
+                refused += 1;
+            }
+        }
+    }
+    // Random bytes and what nobody knows are as good as before.
+    assert!(refused > 20, "{refused} of {}", whole.len());
 }

@@ -129,7 +129,8 @@ pub fn recv_frame(socket: BorrowedFd<'_>) -> io::Result<(u32, Vec<u8>, Vec<Owned
     Ok((kind, body, fds))
 }
 
-fn recv_exact(socket: BorrowedFd<'_>, into: &mut [u8], fds: &mut Vec<OwnedFd>) -> io::Result<()> {
+/// Receives as many bytes as `into` has.
+pub fn recv_exact(socket: BorrowedFd<'_>, into: &mut [u8], fds: &mut Vec<OwnedFd>) -> io::Result<()> {
     let mut have = 0;
     while have < into.len() {
         let (n, more) = recv_some(socket, &mut into[have..], 0)?;

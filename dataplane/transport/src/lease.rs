@@ -5,8 +5,9 @@
 //! not pass it on: it proves that it has it (see [`crate::proof`]), over the lease itself and both nonces. So who hears
 //! a client talk to oriond has nothing to come in with, and a changed lease does not fit its proof.
 //!
-//! What this does not do: who hears the controller's answer has the signature. And an oriond can sign leases for
-//! itself, which is nothing that it could not do anyway, but for no other oriond.
+//! What this does not do: who hears the controller's answer has the signature, so that answer crosses networks
+//! encrypted. And an oriond can sign leases for itself, which is nothing that it could not do anyway, but for no other
+//! oriond.
 
 use orion_wire::lease::Lease;
 
@@ -122,7 +123,7 @@ mod tests {
     }
 
     fn said() -> Said {
-        Said { first: b"hello".to_vec(), nonce: [7; 32] }
+        Said { first: b"hello".to_vec(), nonce: [7; 32], certificate: None }
     }
 
     /// What a client sends that has this lease, and what oriond says to it.

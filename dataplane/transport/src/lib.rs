@@ -4,8 +4,9 @@
 //! own rings and its own heap the carrier copies what one side wrote to the other. The format of the stream is in
 //! [`stream`]; [`gather`] turns ring bytes into a `sendmsg`, [`scatter`] turns received bytes into ring bytes again,
 //! and [`lanes`] counts bulk bytes that travel on connections of their own. [`mirror`] finds what changed in memory
-//! that a device uses in place. The engine of oriond and the client's pump threads use the same pieces; only their way
-//! of waiting differs.
+//! that a device uses in place. Where a connection is encrypted [`channel`] is it until the session runs, and
+//! [`sealed`] makes records of what goes and opens those that come. The engine of oriond and the client's pump threads
+//! use the same pieces; only their way of waiting differs.
 //!
 //! ```text
 //! application -> command ring -> [gather] -> TCP -> [scatter] -> command ring -> worker
@@ -14,6 +15,7 @@
 //! ```
 
 pub mod carrier;
+pub mod channel;
 pub mod client;
 pub mod fds;
 pub mod gather;
@@ -22,6 +24,7 @@ pub mod lease;
 pub mod mirror;
 pub mod proof;
 pub mod scatter;
+pub mod sealed;
 pub mod socket;
 pub mod stream;
 

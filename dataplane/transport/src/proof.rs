@@ -5,9 +5,12 @@
 //! is of no use in another handshake, one side's proof cannot be sent back as the other's, and nobody can change what
 //! a session is asked for with. The server proves itself first: a client tells a stranger nothing but a version.
 //!
-//! What this does not do: the bytes behind the handshake are neither secret nor protected. Whoever can change them on
-//! their way takes over a session. And whoever connects can try out guesses of the token at home, so it has to be
-//! random and not a word.
+//! Where the connection is encrypted, which certificate the server has shown is proved too: somebody in between shows
+//! another one, and no proof that he passes on fits.
+//!
+//! What this does not do: where the connection is not encrypted the bytes behind the handshake are neither secret nor
+//! protected, and whoever can change them on their way takes over a session. And whoever connects can try out guesses
+//! of the token at home, so it has to be random and not a word.
 
 // UNSAFETY: getrandom and geteuid.
 
@@ -16,6 +19,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
+use orion_tls::Fingerprint;
 use orion_wire::Writer;
 use orion_wire::hello::Nonce;
 pub use orion_wire::hello::Proof;
@@ -34,12 +38,21 @@ pub struct Token(Vec<u8>);
 #[derive(Clone, PartialEq, Eq)]
 pub struct LaneKey([u8; 32]);
 
-/// What has been said in a handshake when it comes to proving: the client's first message as it was sent, and the
-/// server's nonce.
+/// What has been said in a handshake when it comes to proving: the client's first message as it was sent, the server's
+/// nonce, and its certificate where the connection is encrypted.
 #[derive(Clone)]
 pub struct Said {
     pub first: Vec<u8>,
     pub nonce: Nonce,
+    pub certificate: Option<Fingerprint>,
+}
+
+impl Said {
+    /// What is proved with this label. Lists of different lengths are different messages.
+    fn parts<'a>(&'a self, label: &'a [u8]) -> Vec<&'a [u8]> {
+        let certificate = self.certificate.as_ref().map(|fingerprint| &fingerprint.0[..]);
+        [label, &self.first, &self.nonce].into_iter().chain(certificate).collect()
+    }
 }
 
 impl Token {
@@ -113,12 +126,12 @@ impl Token {
 
     /// The server's, for its challenge.
     pub fn server_proof(&self, said: &Said) -> Proof {
-        hmac(&self.0, &[b"orion server", &said.first, &said.nonce])
+        hmac(&self.0, &said.parts(b"orion server"))
     }
 
     /// The client's, for `request`.
     pub fn client_proof(&self, said: &Said, request: &[u8]) -> Proof {
-        hmac(&self.0, &[b"orion client", &said.first, &said.nonce, request])
+        hmac(&self.0, &[&said.parts(b"orion client")[..], &[request]].concat())
     }
 }
 
@@ -132,15 +145,15 @@ impl LaneKey {
     /// Of the session that this handshake begins. Without a token whoever has heard the handshake knows it too.
     pub fn new(token: Option<&Token>, said: &Said) -> LaneKey {
         let token = token.map_or(&[][..], |t| &t.0);
-        LaneKey(hmac(token, &[b"orion lanes", &said.first, &said.nonce]))
+        LaneKey(hmac(token, &said.parts(b"orion lanes")))
     }
 
     pub fn server_proof(&self, said: &Said) -> Proof {
-        hmac(&self.0, &[b"orion server's lane", &said.first, &said.nonce])
+        hmac(&self.0, &said.parts(b"orion server's lane"))
     }
 
     pub fn client_proof(&self, said: &Said) -> Proof {
-        hmac(&self.0, &[b"orion client's lane", &said.first, &said.nonce])
+        hmac(&self.0, &said.parts(b"orion client's lane"))
     }
 }
 
@@ -204,7 +217,8 @@ mod tests {
     #[test]
     fn a_proof_is_of_one_handshake_and_one_side() {
         let token = Token::new("a token of some length", "the test").unwrap();
-        let said = Said { first: b"hello".to_vec(), nonce: [1; 32] };
+        let said = Said { first: b"hello".to_vec(), nonce: [1; 32], certificate: None };
+        let shown = |byte| Said { certificate: Some(Fingerprint([byte; 32])), ..said.clone() };
         let proofs = [
             token.server_proof(&said),
             token.client_proof(&said, b""),
@@ -214,6 +228,12 @@ mod tests {
             LaneKey::new(Some(&token), &said).server_proof(&said),
             LaneKey::new(Some(&token), &said).client_proof(&said),
             LaneKey::new(None, &said).client_proof(&said),
+            token.server_proof(&shown(1)),
+            token.server_proof(&shown(2)),
+            token.client_proof(&shown(1), b"request"),
+            token.client_proof(&shown(2), b"request"),
+            LaneKey::new(Some(&token), &shown(1)).client_proof(&said),
+            LaneKey::new(Some(&token), &said).client_proof(&shown(1)),
         ];
         for (i, a) in proofs.iter().enumerate() {
             assert!(proofs.iter().enumerate().all(|(j, b)| is_same(a, b) == (i == j)));

@@ -21,7 +21,7 @@ use crate::lease::{Lease, LeaseId, VGPUS_MAX, name};
 /// Of the frames.
 pub const KIND: u32 = 64;
 /// Raised when a message changes shape.
-pub const AGENT_VERSION: u64 = 4;
+pub const AGENT_VERSION: u64 = 5;
 /// GPUs of a node.
 pub const GPUS_MAX: usize = 64;
 /// Leases in one message.
@@ -76,6 +76,9 @@ pub enum Answer {
     Server {
         instance: [u8; 16],
         is_software: bool,
+        /// SHA-256 of the certificate that it shows to whoever comes over a network; nothing where nobody can, or
+        /// where it speaks in the clear.
+        certificate: Option<[u8; 32]>,
         gpus: Vec<Gpu>,
     },
     Done,
@@ -143,10 +146,11 @@ impl Answer {
     pub fn encode(&self) -> Vec<u8> {
         let mut w = Vec::new();
         match self {
-            Answer::Server { instance, is_software, gpus } => {
+            Answer::Server { instance, is_software, certificate, gpus } => {
                 w.word(1);
                 w.bytes(instance);
                 w.word((*is_software).into());
+                w.bytes(certificate.as_ref().map_or(&[], |hash| &hash[..]));
                 put_gpus(&mut w, gpus);
             }
             Answer::Done => w.word(2),
@@ -170,7 +174,15 @@ impl Answer {
     pub fn decode(body: &[u8]) -> Result<Answer, Fault> {
         let mut r = Reader::new(body);
         let answer = match r.word()? {
-            1 => Answer::Server { instance: array(&mut r)?, is_software: r.word()? != 0, gpus: get_gpus(&mut r)? },
+            1 => Answer::Server {
+                instance: array(&mut r)?,
+                is_software: r.word()? != 0,
+                certificate: match r.bytes()? {
+                    [] => None,
+                    hash => Some(hash.try_into().map_err(|_| Fault("byte string of the wrong length"))?),
+                },
+                gpus: get_gpus(&mut r)?,
+            },
             2 => Answer::Done,
             3 => {
                 let (version, live, ended) = (r.word()?, get_ids(&mut r)?, get_ids(&mut r)?);
@@ -250,7 +262,13 @@ mod tests {
         }
         let gpu = Gpu { uuid: [1; 16], name: "H200".into(), memory_bytes: 1 << 37 };
         for answer in [
-            Answer::Server { instance: [2; 16], is_software: true, gpus: vec![gpu.clone(), gpu] },
+            Answer::Server { instance: [2; 16], is_software: true, certificate: None, gpus: vec![gpu.clone()] },
+            Answer::Server {
+                instance: [2; 16],
+                is_software: true,
+                certificate: Some([3; 32]),
+                gpus: vec![gpu.clone(), gpu],
+            },
             Answer::Done,
             Answer::State {
                 version: 4,

@@ -13,6 +13,10 @@ pub struct ClientConf {
     pub controller: Option<String>,
     /// `client_key` in `[controller]`.
     pub client_key: Option<String>,
+    /// `ca`, `certificate` and `key` in `[controller]`: files, as in `ORION_CA` and the like.
+    pub ca: Option<String>,
+    pub certificate: Option<String>,
+    pub key: Option<String>,
     /// `vgpu`, `gmem` (MiB) and `ratio` (percent) in `[client]`.
     pub vgpu: Option<String>,
     pub gmem: Option<String>,
@@ -128,6 +132,9 @@ impl ClientConf {
             let place = match (section.as_str(), key) {
                 ("controller", "controller_addr") => &mut conf.controller,
                 ("controller", "client_key") => &mut conf.client_key,
+                ("controller", "ca") => &mut conf.ca,
+                ("controller", "certificate") => &mut conf.certificate,
+                ("controller", "key") => &mut conf.key,
                 ("client", "vgpu") => &mut conf.vgpu,
                 ("client", "gmem") => &mut conf.gmem,
                 ("client", "ratio") => &mut conf.ratio,
@@ -137,9 +144,9 @@ impl ClientConf {
                 }
                 _ => {
                     return wrong(format!(
-                        "there is no {key:?} in [{section}]; there are controller_addr and client_key in [controller], \
-                         vgpu, gmem and ratio in [client], and log_with_time, log_to_screen, log_to_file, \
-                         log_level and file_log_level in [log]"
+                        "there is no {key:?} in [{section}]; there are controller_addr, client_key, ca, certificate \
+                         and key in [controller], vgpu, gmem and ratio in [client], and log_with_time, log_to_screen, \
+                         log_to_file, log_level and file_log_level in [log]"
                     ));
                 }
             };
@@ -153,6 +160,10 @@ impl ClientConf {
         ClientConf {
             controller: self.controller.or(other.controller),
             client_key: self.client_key.or(other.client_key),
+            ca: self.ca.or(other.ca),
+            // A certificate of one file and a key of another would not go together.
+            key: if self.certificate.is_some() { self.key } else { self.key.or(other.key) },
+            certificate: self.certificate.or(other.certificate),
             vgpu: self.vgpu.or(other.vgpu),
             gmem: self.gmem.or(other.gmem),
             ratio: self.ratio.or(other.ratio),

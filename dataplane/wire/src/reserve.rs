@@ -16,7 +16,7 @@ use crate::lease::{LEASE_BYTES_MAX, LeaseId, name};
 /// Of the frames.
 pub const KIND: u32 = 65;
 /// Raised when a message changes shape.
-pub const RESERVE_VERSION: u64 = 1;
+pub const RESERVE_VERSION: u64 = 2;
 /// The socket's name, in the folder in which oriond has its own.
 pub const SOCKET: &str = "reserve.sock";
 const KEY_BYTES_MAX: usize = 4096;
@@ -56,6 +56,9 @@ pub enum Answer {
         places: String,
         lease: Vec<u8>,
         signature: [u8; 32],
+        /// SHA-256 of the certificate that oriond shows to whoever comes over a network; nothing where nobody can, or
+        /// where it speaks in the clear.
+        certificate: Option<[u8; 32]>,
     },
     /// Why not, in words.
     No { reason: String },
@@ -103,7 +106,7 @@ impl Answer {
     pub fn encode(&self) -> Vec<u8> {
         let mut w = Vec::new();
         match self {
-            Answer::Lent { allocation, node, address, places, lease, signature } => {
+            Answer::Lent { allocation, node, address, places, lease, signature, certificate } => {
                 w.word(1);
                 w.bytes(&allocation.0);
                 for text in [node, address, places] {
@@ -111,6 +114,7 @@ impl Answer {
                 }
                 w.bytes(lease);
                 w.bytes(signature);
+                w.bytes(certificate.as_ref().map_or(&[], |hash| &hash[..]));
             }
             Answer::No { reason } => {
                 w.word(2);
@@ -130,7 +134,12 @@ impl Answer {
                 if lease.len() > LEASE_BYTES_MAX {
                     return Err(Fault("a lease longer than its limit"));
                 }
-                Answer::Lent { allocation, node, address, places, lease, signature: array(&mut r)? }
+                let signature = array(&mut r)?;
+                let certificate = match r.bytes()? {
+                    [] => None,
+                    hash => Some(hash.try_into().map_err(|_| Fault("byte string of the wrong length"))?),
+                };
+                Answer::Lent { allocation, node, address, places, lease, signature, certificate }
             }
             2 => Answer::No { reason: r.text()?.to_owned() },
             _ => return Err(Fault("an answer that this program does not know")),
@@ -189,17 +198,16 @@ mod tests {
             assert!((0..body.len()).all(|cut| Ask::decode(&body[..cut]).is_err()));
         }
         assert_eq!(Ask::decode(&Ask::Begun.encode()), Ok(Ask::Begun));
-        for answer in [
-            Answer::Lent {
-                allocation: LeaseId([7; 16]),
-                node: "a".into(),
-                address: "tcp:a:9960".into(),
-                places: "0/3,1/3".into(),
-                lease: vec![5; 40],
-                signature: [9; 32],
-            },
-            Answer::No { reason: "no room".into() },
-        ] {
+        let lent = |certificate| Answer::Lent {
+            allocation: LeaseId([7; 16]),
+            node: "a".into(),
+            address: "tcp:a:9960".into(),
+            places: "0/3,1/3".into(),
+            lease: vec![5; 40],
+            signature: [9; 32],
+            certificate,
+        };
+        for answer in [lent(None), lent(Some([3; 32])), Answer::No { reason: "no room".into() }] {
             let body = answer.encode();
             assert_eq!(Answer::decode(&body), Ok(answer));
             assert!((0..body.len()).all(|cut| Answer::decode(&body[..cut]).is_err()));

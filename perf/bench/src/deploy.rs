@@ -5,7 +5,10 @@ use std::net::{TcpListener, ToSocketAddrs};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use orion_transport::client::Server;
+use orion_tls::is_loopback;
+use orion_tls::trust::{Trust, Way};
+use orion_transport::carrier::tcp;
+use orion_transport::client::{Caller, Server};
 use orion_transport::proof::Token;
 
 use crate::compare::digits;
@@ -79,6 +82,9 @@ fn measure(shim: &Path, server: Server, text: &str) -> Result<Candidate, String>
     if server.transport() == "tcp" && Token::from_environment()?.is_none() {
         println!("  INSECURE               this server asks for no token: whoever reaches it can use its GPUs");
     }
+    if server.transport() == "tcp" {
+        println!("{}", encryption(&server)?);
+    }
     println!("  device                 {}, {:.0} GiB", device.case, device.value);
     println!("  call with answer       {} us p50, {} us p99", digits(call.value), digits(p99));
     println!("  launch enqueued in     {} ns", digits(enqueue.value));
@@ -95,6 +101,19 @@ fn measure(shim: &Path, server: Server, text: &str) -> Result<Candidate, String>
         pageable_to_host_gbps: pageable_out.value,
     };
     Ok(Candidate { server, on })
+}
+
+/// How programs with this environment speak to it: as the measurement above did.
+fn encryption(server: &Server) -> Result<&'static str, String> {
+    let trust = Trust::from_environment(|name| std::env::var(name).ok())?;
+    let caller = Caller { trust, ..Caller::new("orion-bench", Token::from_environment()?) };
+    Ok(match tcp::way(server, &caller)? {
+        Way::Tls(..) => "  encrypted              by TLS 1.3",
+        Way::Plain if server.host().is_some_and(is_loopback) => {
+            "  encrypted              no: it is this machine's own (ORION_TLS=1 would)"
+        }
+        Way::Plain => "  INSECURE               what crosses the network can be read and changed (ORION_INSECURE=1)",
+    })
 }
 
 fn expectations(model: &Model, candidate: &Candidate) {

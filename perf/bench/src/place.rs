@@ -185,7 +185,7 @@ fn children(pid: u32) -> Vec<u32> {
 }
 
 /// CPU time of a process, also of threads that have ended, in ticks of 10 ms.
-fn cpu_ns_of(pid: u32) -> u64 {
+pub fn cpu_ns_of(pid: u32) -> u64 {
     // SAFETY: a plain question.
     let ticks_per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1) as u64;
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();

@@ -96,11 +96,25 @@ pub struct Running {
 impl Running {
     /// Starts a child and waits until it is ready.
     pub fn start(task: &Task, server: Option<&str>) -> Result<Running, String> {
-        Running::start_under(&[], task, server)
+        Running::start_in(&[], task, server)
+    }
+
+    /// With these variables besides.
+    pub fn start_in(environment: &[(&str, &str)], task: &Task, server: Option<&str>) -> Result<Running, String> {
+        Running::start_with(&[], environment, task, server)
     }
 
     /// As [`Running::start`], under another program such as valgrind.
     pub fn start_under(under: &[String], task: &Task, server: Option<&str>) -> Result<Running, String> {
+        Running::start_with(under, &[], task, server)
+    }
+
+    fn start_with(
+        under: &[String],
+        environment: &[(&str, &str)],
+        task: &Task,
+        server: Option<&str>,
+    ) -> Result<Running, String> {
         let own = std::env::current_exe().map_err(|e| format!("finding this program failed: {e}"))?;
         let mut command = match under {
             [] => Command::new(&own),
@@ -115,7 +129,7 @@ impl Running {
             _ => None,
         };
         let task = serde_json::to_string(task).expect("a task is plain data");
-        command.args(["child", &task]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.args(["child", &task]).envs(environment.iter().copied()).stdin(Stdio::piped()).stdout(Stdio::piped());
         if let Some(server) = server {
             command.env("ORION_SERVER", server).env_remove("ORION_TRANSPORT");
         }
@@ -130,6 +144,10 @@ impl Running {
             "ready" => Ok(running),
             _ => Err(running.failure()),
         }
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     pub fn go(&mut self) -> Result<(), String> {

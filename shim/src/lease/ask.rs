@@ -7,6 +7,9 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
+use orion_tls::Fingerprint;
+use orion_tls::blocking::Stream;
+use orion_tls::trust::{ENVIRONMENT, Way};
 use orion_transport::client::NoSession;
 use orion_transport::fds;
 use orion_transport::lease::SignedLease;
@@ -36,15 +39,48 @@ pub struct Granted {
     /// GPU and vGPU of each.
     pub places: String,
     pub lease: SignedLease,
+    /// Of the node's oriond, if it shows one over a network.
+    pub certificate: Option<Fingerprint>,
     pub claim: Claim,
 }
 
 /// The connection over which vGPUs were given. They go back at once if it ends before the session has begun, as it does
 /// when the program is killed.
 pub enum Claim {
-    OfPool(TcpStream),
+    OfPool(Box<Line>),
     /// To the agent, which has lent them of its node's own reserve.
     OfReserve(UnixStream),
+}
+
+/// A connection to a controller.
+pub enum Line {
+    Clear(TcpStream),
+    Sealed(Stream<TcpStream>),
+}
+
+impl Read for Line {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Line::Clear(socket) => socket.read(to),
+            Line::Sealed(stream) => stream.read(to),
+        }
+    }
+}
+
+impl Write for Line {
+    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+        match self {
+            Line::Clear(socket) => socket.write(from),
+            Line::Sealed(stream) => stream.write(from),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Line::Clear(socket) => socket.flush(),
+            Line::Sealed(stream) => stream.flush(),
+        }
+    }
 }
 
 impl Claim {
@@ -52,7 +88,7 @@ impl Claim {
     pub fn has_begun(self) {
         // Unheard, the node says it all the same.
         let _ = match self {
-            Claim::OfPool(mut socket) => socket.write_all(b"1"),
+            Claim::OfPool(mut line) => line.write_all(b"1"),
             Claim::OfReserve(socket) => {
                 fds::send_frame(socket.as_fd(), reserve::KIND, &reserve::Ask::Begun.encode(), &[])
             }
@@ -98,7 +134,7 @@ pub fn ask(wanted: &Wanted, program: &str) -> Result<Granted, NoSession> {
     let mut has_said = false;
     loop {
         let why = match round(wanted, "POST", "/allocations", &question, Some(&name)) {
-            Ok((answer, socket)) => return granted(wanted, &answer, socket),
+            Ok((answer, line)) => return granted(wanted, &answer, line),
             Err(Trouble::Refused(no)) => return Err(no),
             Err(Trouble::NotNow(why) | Trouble::Elsewhere(_, why)) => why,
         };
@@ -132,7 +168,7 @@ fn round(
     path: &str,
     body: &str,
     claims: Option<&str>,
-) -> Result<(Object, TcpStream), Trouble> {
+) -> Result<(Object, Line), Trouble> {
     let mut candidates = wanted.controllers.clone();
     let mut at = 0;
     loop {
@@ -153,7 +189,7 @@ fn round(
     }
 }
 
-fn granted(wanted: &Wanted, answer: &Object, socket: TcpStream) -> Result<Granted, NoSession> {
+fn granted(wanted: &Wanted, answer: &Object, line: Line) -> Result<Granted, NoSession> {
     let all = wanted.controllers.join(",");
     let text = |name: &str| answer.get(name).cloned().ok_or_else(|| damaged(&all, &format!("it has no {name}")));
     let address = text("address")?;
@@ -164,7 +200,12 @@ fn granted(wanted: &Wanted, answer: &Object, socket: TcpStream) -> Result<Grante
     };
     let lease = SignedLease { body, signature };
     let (allocation, node, places) = (text("allocation")?, text("node")?, text("places")?);
-    Ok(Granted { allocation, node, server, places, lease, claim: Claim::OfPool(socket) })
+    let certificate = match text("certificate")? {
+        none if none.is_empty() => None,
+        text => Some(text.parse().map_err(|why: String| damaged(&all, &why))?),
+    };
+    let claim = Claim::OfPool(Box::new(line));
+    Ok(Granted { allocation, node, server, places, lease, certificate, claim })
 }
 
 /// Gives back what no session came of. If that is not heard either, it goes back by itself in half a minute. What is of
@@ -206,9 +247,20 @@ fn exchange(
     path: &str,
     body: &str,
     claims: Option<&str>,
-) -> Result<(Object, TcpStream), Trouble> {
+) -> Result<(Object, Line), Trouble> {
     let unreached = |e: io::Error| not_reached(controller, &e);
-    let mut socket = connect(controller, wanted).map_err(unreached)?;
+    let way = wanted.trust.way_to(controller, ENVIRONMENT)?;
+    let mut line = match (connect(controller, wanted).map_err(unreached)?, way) {
+        (socket, Way::Plain) => Line::Clear(socket),
+        // Another certificate than is believed does not get better by waiting.
+        (socket, Way::Tls(config, name)) => match Stream::connect(socket, &config, &name) {
+            Ok(stream) => Line::Sealed(stream),
+            Err(e) if e.kind() == io::ErrorKind::InvalidData => {
+                return Err(format!("the pool's controller at {controller}: {e}").into());
+            }
+            Err(e) => return Err(unreached(e)),
+        },
+    };
     let key = wanted.client_key.as_ref().map(|key| format!("Authorization: Bearer {key}\r\n")).unwrap_or_default();
     if key.bytes().filter(|byte| matches!(byte, b'\r' | b'\n')).count() > 2 {
         return Err("ORION_CLIENT_KEY has a line break in it".to_owned().into());
@@ -224,17 +276,21 @@ fn exchange(
     let claim = claims.map(|name| head("POST", &format!("/allocations/{name}/session"), 1)).unwrap_or_default();
     let (first, then) = if wanted.wait.is_none() { (claim.as_str(), "") } else { ("", claim.as_str()) };
     let question = format!("{}{body}{first}", head(method, path, body.len()));
-    socket.write_all(question.as_bytes()).map_err(unreached)?;
-    let answer = receive(&mut socket).map_err(unreached)?;
+    line.write_all(question.as_bytes()).map_err(unreached)?;
+    let answer = receive(&mut line).map_err(|e| match e.kind() {
+        // A word about the certificate that is shown here comes with the first bytes.
+        io::ErrorKind::InvalidData => format!("the pool's controller at {controller}: {e}").into(),
+        _ => unreached(e),
+    })?;
     let (status, object) = read(&answer).ok_or_else(|| damaged(controller, "it is no HTTP with JSON"))?;
     match (status, object.get("error")) {
         (200, None) => {
-            socket.write_all(then.as_bytes()).map_err(unreached)?;
-            Ok((object, socket))
+            line.write_all(then.as_bytes()).map_err(unreached)?;
+            Ok((object, line))
         }
         (status, Some(error)) => {
             // Whoever lacks the key is kept out; whoever finds no room finds no GPU.
-            let refused = (status == 401).then_some(Reason::NotPermitted);
+            let refused = matches!(status, 401 | 403).then_some(Reason::NotPermitted);
             let hint = if status == 401 { " (ORION_CLIENT_KEY)" } else { "" };
             let text = format!("the pool's controller at {controller}: {}{hint}", one_line(error));
             match (status, object.get("leader")) {
@@ -248,11 +304,11 @@ fn exchange(
 }
 
 /// One whole answer, or what there was when the controller went away or said too much. What follows it is another one.
-fn receive(socket: &mut TcpStream) -> io::Result<Vec<u8>> {
+fn receive(line: &mut Line) -> io::Result<Vec<u8>> {
     let mut answer = Vec::new();
     let mut piece = [0; 4096];
     while !is_whole(&answer) && answer.len() < ANSWER_BYTES_MAX {
-        match socket.read(&mut piece)? {
+        match line.read(&mut piece)? {
             // It was asked something, and a controller that is there says something.
             0 if answer.is_empty() => return Err(io::ErrorKind::UnexpectedEof.into()),
             0 => break,

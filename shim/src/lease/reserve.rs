@@ -8,6 +8,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 
+use orion_tls::Fingerprint;
 use orion_transport::fds;
 use orion_transport::lease::SignedLease;
 use orion_transport::socket::{objection_to_folder, receive_timeout};
@@ -58,11 +59,12 @@ fn lend(agent: &UnixStream, wanted: &Wanted, client: &str) -> Result<Answer, Str
 }
 
 fn granted(answer: Answer, agent: UnixStream) -> Result<Granted, String> {
-    let Answer::Lent { allocation, node, address, places, lease: body, signature } = answer else {
+    let Answer::Lent { allocation, node, address, places, lease: body, signature, certificate } = answer else {
         return Err("it neither lends nor refuses".to_owned());
     };
     let (server, lease) = (Server::parse(&address)?, SignedLease { body, signature });
-    Ok(Granted { allocation: allocation.to_string(), node, server, places, lease, claim: Claim::OfReserve(agent) })
+    let (allocation, certificate) = (allocation.to_string(), certificate.map(Fingerprint));
+    Ok(Granted { allocation, node, server, places, lease, certificate, claim: Claim::OfReserve(agent) })
 }
 
 /// The first that is there of the places in which an agent listens, in a folder in which nobody else could have put it.

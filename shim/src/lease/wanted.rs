@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use orion_tls::trust::Trust;
 use orion_wire::client_conf::{BELOW_HOME, ClientConf, OF_THE_SYSTEM, controller_addresses};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -10,6 +11,8 @@ pub struct Wanted {
     /// Each `host:port`; of a pool with several controllers all of them.
     pub controllers: Vec<String>,
     pub client_key: Option<String>,
+    /// Whom to believe, and what to show.
+    pub trust: Trust,
     pub vgpus: u32,
     /// Of each; what the node's operator has decided if nothing is said.
     pub memory_mib: Option<u64>,
@@ -78,6 +81,7 @@ impl Wanted {
             let Some(text) = variable(name)?.or(file) else { return Ok(None) };
             text.parse().map(Some).map_err(|_| format!("{name} is {text:?}, and not a whole number"))
         };
+        let trust = trust(&variable, conf.ca, conf.certificate, conf.key)?;
         let wait = number("ORION_WAIT", None)?;
         if let Some(wait) = wait.filter(|wait| *wait > WAIT_SECONDS_MAX) {
             return Err(format!("ORION_WAIT is {wait}; it is a number of seconds, {WAIT_SECONDS_MAX} at most"));
@@ -86,6 +90,7 @@ impl Wanted {
         Ok(Some(Wanted {
             controllers: controller_addresses(&controller).map_err(|why| format!("ORION_CONTROLLER: {why}"))?,
             client_key: variable("ORION_CLIENT_KEY")?.or(conf.client_key),
+            trust,
             vgpus: small("ORION_VGPU", number("ORION_VGPU", conf.vgpu)?.unwrap_or(1))?,
             memory_mib: number("ORION_GMEM", conf.gmem)?,
             ratio: number("ORION_RATIO", conf.ratio)?.map(|ratio| small("ORION_RATIO", ratio)).transpose()?,
@@ -101,6 +106,27 @@ impl Wanted {
     pub fn wait_for_controller(&self) -> Duration {
         self.wait.map_or(WAIT_FOR_CONTROLLER, Duration::from_secs)
     }
+}
+
+/// As the environment says, and where it says nothing the files of client.conf.
+fn trust(
+    variable: &impl Fn(&str) -> Result<Option<String>, String>,
+    ca: Option<String>,
+    certificate: Option<String>,
+    key: Option<String>,
+) -> Result<Trust, String> {
+    // What is not valid UTF-8 was refused before.
+    let said = Trust::from_environment(|name| variable(name).ok().flatten())?;
+    if said.fingerprint.is_some() {
+        return Err(
+            "ORION_FINGERPRINT is an oriond's; a pool's controller says which one its nodes have, and is known \
+                    by ORION_CA itself; unset it"
+                .to_owned(),
+        );
+    }
+    let path = |text: Option<String>| text.map(PathBuf::from);
+    let (ca, certificate, key) = (path(ca), path(certificate), path(key));
+    Ok(said.or(Trust { ca, certificate, key, ..Trust::default() }))
 }
 
 /// Whether a variable has the second of two values; not being set is the first.

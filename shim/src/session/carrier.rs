@@ -9,6 +9,8 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
 use orion_ring::{Heap, Memory};
+use orion_tls::is_loopback;
+use orion_tls::trust::Trust;
 use orion_transport::carrier::{self, Death, Listener};
 use orion_transport::client::{Caller, NoSession, Server, Tuning, log};
 use orion_transport::proof::Token;
@@ -35,7 +37,7 @@ pub struct Settings {
 pub enum Reach {
     Server(Server),
     /// Where the controller of a pool says.
-    Pool(Wanted),
+    Pool(Box<Wanted>),
 }
 
 /// What the session is made of.
@@ -61,7 +63,7 @@ pub fn attach(settings: &Settings, listener: Listener) -> Result<Attached, NoSes
         }
         Reach::Pool(wanted) => {
             let granted = granted(settings, wanted)?;
-            let leased = Caller { lease: Some(granted.lease.clone()), ..settings.caller.clone() };
+            let leased = leased(settings, wanted, &granted).map_err(|why| given_back(wanted, &granted, why.into()))?;
             let attached = carrier::attach(&granted.server, &leased, settings.tuning, listener);
             let attached = attached.map_err(|no| given_back(wanted, &granted, no))?;
             granted.claim.has_begun();
@@ -71,8 +73,8 @@ pub fn attach(settings: &Settings, listener: Listener) -> Result<Attached, NoSes
     };
     let device = a.welcome.devices.first().map_or("none", |d| d.name.as_str());
     let transport = server.transport();
-    let insecure = if a.insecure { " (insecure: no token)" } else { "" };
-    let description = format!("transport {transport}{insecure}, device {device}, session {}", a.welcome.session);
+    let security = a.security.words();
+    let description = format!("transport {transport}{security}, device {device}, session {}", a.welcome.session);
     log::tell(settings.verbose, format_args!("{description}"));
     log::has(allocation.unwrap_or_else(|| format!("session {}", a.welcome.session)));
     for (slot, socket) in state().carrier.sockets.iter().zip(a.carrier.sockets()) {
@@ -89,7 +91,7 @@ pub fn greet(settings: &Settings) -> Result<Welcome, NoSession> {
         Reach::Server(server) => carrier::welcome_of(server, &settings.caller),
         Reach::Pool(wanted) => {
             let granted = granted(settings, wanted)?;
-            let leased = Caller { lease: Some(granted.lease.clone()), ..settings.caller.clone() };
+            let leased = leased(settings, wanted, &granted).map_err(|why| given_back(wanted, &granted, why.into()))?;
             let welcome = carrier::welcome_of(&granted.server, &leased);
             let welcome = welcome.map_err(|no| given_back(wanted, &granted, no))?;
             // The session that may come asks for its own; this one's are free for it.
@@ -123,6 +125,25 @@ fn granted(settings: &Settings, wanted: &Wanted) -> Result<Granted, NoSession> {
         log::tell(settings.verbose, format_args!("client.conf: {} have no meaning here", wanted.idle.join(", ")));
     }
     Ok(granted)
+}
+
+/// Who shows the lease. The node's oriond is known by the certificate that the controller, or its agent, has named.
+fn leased(settings: &Settings, wanted: &Wanted, granted: &Granted) -> Result<Caller, String> {
+    let Trust { certificate, key, insecure, always, .. } = wanted.trust.clone();
+    let crosses_a_network = granted.server.host().is_some_and(|address| always || !is_loopback(address));
+    let fingerprint = granted.certificate.filter(|_| crosses_a_network && !insecure);
+    if crosses_a_network && !insecure && fingerprint.is_none() {
+        let whoever = if granted.is_of_reserve() { "its agent" } else { "the controller" };
+        return Err(format!(
+            "{whoever} names no certificate of {}, so nobody can say who is there; is its orion-agent older, or set \
+             ORION_INSECURE=1 to send everything in the clear",
+            granted.server
+        ));
+    }
+    let trust = Trust { ca: None, certificate, key, fingerprint, insecure, always };
+    // What is shown goes where it is encrypted.
+    let trust = if fingerprint.is_some() { trust } else { Trust { certificate: None, key: None, ..trust } };
+    Ok(Caller { lease: Some(granted.lease.clone()), trust, ..settings.caller.clone() })
 }
 
 /// Nobody falls back to a server that was not given.
@@ -190,7 +211,7 @@ impl Settings {
         original::without_meaning(variable).iter().for_each(|line| log::tell(verbose, format_args!("{line}")));
         let named = text("ORION_SERVER")?;
         let reach = match (Wanted::from_environment(named.as_deref())?, named) {
-            (Some(wanted), _) => Reach::Pool(wanted),
+            (Some(wanted), _) => Reach::Pool(Box::new(wanted)),
             (None, Some(address)) => Reach::Server(Server::parse(&address).map_err(|e| format!("ORION_SERVER: {e}"))?),
             (None, None) => Reach::Server(Server::local(default_socket()?)),
         };
@@ -222,7 +243,8 @@ impl Settings {
             Reach::Server(_) => Token::from_environment()?,
             Reach::Pool(_) => None,
         };
-        let caller = Caller::new(program(), token);
+        let trust = Trust::from_environment(variable)?;
+        let caller = Caller { trust, ..Caller::new(program(), token) };
         Ok(Settings { reach, caller, tuning, verbose })
     }
 }

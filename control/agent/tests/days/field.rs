@@ -12,8 +12,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
+use orion_ctl::certificates::{self, Folder};
+use orion_proto::leader;
 use orion_proto::pool_client::PoolClient;
 use orion_proto::{Allocations, Devices, ListAllocationsRequest, ListDevicesRequest};
+use orion_tls::blocking::Stream;
+use orion_tls::trust::{self as tls, OPTIONS, Trust};
 
 use crate::net::{Machine, Net, Way};
 use crate::scene::{PATIENCE, Process, built, wait_until};
@@ -71,6 +75,7 @@ impl Field {
         let mut net = Net::new();
         let controller_machine = net.machine(&[Way::Data, Way::Management]);
         let user = net.machine(&[Way::Data]);
+        make_certificates(&folder, &controller_machine);
         let controller = start_controller(&folder, &controller_machine, settings, 0);
         let settings = settings.to_owned();
         let (nodes_wanted, nodes, starts) = (nodes, Vec::new(), AtomicU32::new(1));
@@ -152,11 +157,20 @@ impl Field {
         format!("{}:{CONTROLLER_PORT}", self.controller_machine.address(Way::Data))
     }
 
+    fn trust(&self) -> Trust {
+        Trust { ca: Some(self.folder.join("trust/ca.pem")), ..Trust::default() }
+    }
+
     /// What a tool gets on the users' machine that knows only HTTP: the status and the body.
     pub fn http(&self, method: &str, path: &str, body: &str) -> Option<(u16, String)> {
         let ask = || -> std::io::Result<String> {
-            let mut socket = TcpStream::connect(self.controller_address())?;
+            let socket = TcpStream::connect(self.controller_address())?;
             socket.set_read_timeout(Some(PATIENCE))?;
+            let tls::Way::Tls(config, name) = self.trust().way_to(&self.controller_address(), OPTIONS).expect("a CA")
+            else {
+                panic!("it is on another machine")
+            };
+            let mut socket = Stream::connect(socket, &config, &name)?;
             let length = body.len();
             write!(
                 socket,
@@ -184,7 +198,8 @@ impl Field {
     /// What the controller says that everybody has, and the pool's GPUs.
     pub fn books(&self) -> Option<(Allocations, Devices)> {
         let ask = async {
-            let mut pool = PoolClient::connect(format!("http://{}", self.controller_address())).await.ok()?;
+            let channel = leader::connect(&self.controller_address(), &self.trust(), OPTIONS).await.ok()?;
+            let mut pool = PoolClient::new(channel);
             let allocations = pool.list_allocations(ListAllocationsRequest::default()).await.ok()?.into_inner();
             let devices = pool.list_devices(ListDevicesRequest {}).await.ok()?.into_inner();
             Some((allocations, devices))
@@ -228,7 +243,7 @@ impl Field {
         assert_eq!(left(&self.folder.join("tmp")), Vec::<String>::new(), "somebody left something in TMPDIR");
         let mut rest = left(&self.folder);
         // Programs' own logs stay, in .orion of their home.
-        let kept = ["tmp", "data", "libcuda.so.1", "controller.yaml", ".orion"];
+        let kept = ["tmp", "data", "trust", "libcuda.so.1", "controller.yaml", ".orion"];
         rest.retain(|name| !name.ends_with(".log") && !kept.contains(&name.as_str()));
         assert_eq!(rest, Vec::<String>::new(), "sockets or folders are left");
         let ours = self.folder.display().to_string();
@@ -267,14 +282,32 @@ fn of_the_test(command: &mut Command, folder: &Path) {
     for name in ["ORION_SERVER", "ORION_TRANSPORT", "ORION_TOKEN", "ORION_TOKEN_FILE", "ORION_QUIET", "LD_PRELOAD"] {
         command.env_remove(name);
     }
+    for name in ["ORION_INSECURE", "ORION_TLS", "ORION_CERTIFICATE", "ORION_KEY", "ORION_FINGERPRINT"] {
+        command.env_remove(name);
+    }
+    command.env("ORION_CA", folder.join("trust/ca.pem"));
     command.env("HOME", folder).env("TMPDIR", folder.join("tmp")).env("XDG_RUNTIME_DIR", folder.join("tmp"));
     command.process_group(0);
+}
+
+/// Of a CA of the field's own, for the controller. orionds have theirs of themselves, and the controller names them.
+fn make_certificates(folder: &Path, controller: &Machine) {
+    let at = || Folder { folder: folder.join("trust"), days: 1 };
+    let hosts = [Way::Data, Way::Management].map(|way| controller.address(way).to_string()).to_vec();
+    for command in [
+        certificates::Command::Ca { name: "days".into(), folder: at().folder, days: 1 },
+        certificates::Command::Server { name: "controller".into(), hosts, folder: at() },
+    ] {
+        certificates::run(command).expect("a certificate");
+    }
 }
 
 fn start_controller(folder: &Path, on: &Machine, settings: &str, start: u32) -> Process {
     let config = folder.join("controller.yaml");
     let text = format!(
-        "controller:\n  listen_ip: 0.0.0.0\n  insecure: true\n{settings}database:\n  data-dir: {}\n",
+        "controller:\n  listen_ip: 0.0.0.0\n  certificate: {}\n  key: {}\n{settings}database:\n  data-dir: {}\n",
+        folder.join("trust/controller.pem").display(),
+        folder.join("trust/controller.key").display(),
         folder.join("data").display()
     );
     std::fs::write(&config, text).expect("writing");

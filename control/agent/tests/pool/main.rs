@@ -6,6 +6,7 @@ mod reserve;
 mod rights;
 mod scene;
 mod shared;
+mod trust;
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;

@@ -19,7 +19,8 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 pub fn built() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
-        let crates = ["oriond", "orion-shim", "orion-controller", "orion-run", "orion-soft"];
+        let crates =
+            ["oriond", "orion-shim", "orion-controller", "orion-run", "orion-soft", "orion-ctl", "orion-check"];
         cargo(&crates.map(|name| ["-p", name]).concat());
         cargo(&["-p", "orion-conformance", "--example", "show_vgpus"]);
         Path::new(env!("CARGO_BIN_EXE_orion-agent")).parent().expect("a binary lies in a folder").to_owned()
@@ -244,6 +245,9 @@ impl Scene {
     pub fn program(&self, environment: &[(&str, &str)]) -> Command {
         let mut command = Command::new(built().join("examples/show_vgpus"));
         for name in ["ORION_SERVER", "ORION_TRANSPORT", "ORION_TOKEN", "ORION_TOKEN_FILE", "ORION_QUIET"] {
+            command.env_remove(name);
+        }
+        for name in ["ORION_CA", "ORION_CERTIFICATE", "ORION_KEY", "ORION_TLS", "ORION_INSECURE"] {
             command.env_remove(name);
         }
         command.env("LD_LIBRARY_PATH", &self.folder).env("HOME", &self.folder).env_remove("LD_PRELOAD");

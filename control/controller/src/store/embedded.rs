@@ -169,6 +169,7 @@ mod tests {
             split: 5,
             oriond: String::new(),
             kept: 1,
+            certificate: String::new(),
         };
         pool.register(0, report).expect("a sound report");
         let ask = Ask { vgpus: 2, memory: Some(1024 * MIB), ..Ask::default() };

@@ -84,7 +84,15 @@ mod tests {
     fn report(uuids: &[&str]) -> NodeReport {
         let gpu = |uuid: &&str| Gpu { uuid: (*uuid).into(), name: "GPU".into(), memory: 300 * MIB, reserve: 0 };
         let gpus = uuids.iter().map(gpu).collect();
-        NodeReport { name: "a".into(), address: "a:1".into(), gpus, split: 100, oriond: String::new(), kept: 0 }
+        NodeReport {
+            name: "a".into(),
+            address: "a:1".into(),
+            gpus,
+            split: 100,
+            oriond: String::new(),
+            kept: 0,
+            certificate: String::new(),
+        }
     }
 
     fn apply(store: &mut BTreeMap<Vec<u8>, Vec<u8>>, operations: &[RequestOp]) {

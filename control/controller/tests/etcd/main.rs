@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use cluster::Cluster;
 use orion_proto::pool_client::PoolClient;
 use orion_proto::*;
+use orion_tls::trust::{OPTIONS, Trust};
 use peer::{Peer, answer, until};
 use tonic::Code;
 use tonic::transport::Channel;
@@ -52,8 +53,11 @@ impl Scene {
     async fn client(&self) -> PoolClient<Channel> {
         let addresses = [self.a.address(), self.b.address()];
         loop {
-            if let Ok((channel, _)) = leader::find(&addresses, Duration::from_secs(5)).await {
-                return PoolClient::new(channel);
+            let trust = Trust::default();
+            let patience = Duration::from_secs(5);
+            let search = leader::Search { addresses: &addresses, trust: &trust, names: OPTIONS, patience };
+            if let Ok(found) = search.find().await {
+                return PoolClient::new(found.channel);
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
@@ -76,7 +80,7 @@ fn node(name: &str) -> RegisterRequest {
         gpus,
         split: 100,
         oriond: "0a".repeat(16),
-        reserve: 0,
+        ..Default::default()
     }
 }
 

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
-use orion_ctl::{Place, Pool, mib, said, smi};
+use orion_ctl::{Place, Pool, certificates, mib, said, smi};
 use orion_proto::{
     AllocationName, DrainRequest, ListAllocationsRequest, ListDevicesRequest, ListQuotasRequest, NodeName, Quota,
     SetQuotaRequest, WatchRequest,
@@ -22,6 +22,9 @@ struct Options {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Certificates of a pool: a CA of its own, what it signs, and what is not taken any more
+    #[command(subcommand)]
+    Certificate(certificates::Command),
     /// GPUs, and what is free on each
     Devices,
     /// What is lent, and to whom
@@ -66,9 +69,13 @@ async fn main() -> ExitCode {
         return done;
     }
     let options = Options::parse();
-    let done = match options.place.connect().await {
-        Ok(mut pool) => run(&mut pool, options.command).await.map_err(|status| said(&status)),
-        Err(why) => Err(why),
+    let done = match options.command {
+        // No controller has anything to say to that.
+        Command::Certificate(command) => certificates::run(command).map(|said| println!("{said}")),
+        command => match options.place.connect().await {
+            Ok(mut pool) => run(&mut pool, command).await.map_err(|status| said(&status)),
+            Err(why) => Err(why),
+        },
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -81,6 +88,7 @@ async fn main() -> ExitCode {
 
 async fn run(pool: &mut Pool, command: Command) -> Result<(), tonic::Status> {
     match command {
+        Command::Certificate(_) => unreachable!("it is done without a controller"),
         Command::Devices => {
             let devices = pool.list_devices(ListDevicesRequest {}).await?.into_inner().devices;
             let lent = pool.list_allocations(ListAllocationsRequest::default()).await?.into_inner();

@@ -9,6 +9,7 @@
 //! time       whose turn it is on each GPU, where sessions have shares of its time
 //! carrier    where clients come in, and what an engine moves between them and their workers
 //! watch      what tools and Prometheus are told
+//! security   what an operator has decided about encryption and certificates
 //! io_ring, mail, post, core, peer, settings
 //! ```
 
@@ -21,6 +22,7 @@ mod mail;
 mod peer;
 mod post;
 pub mod run;
+pub mod security;
 pub mod settings;
 mod spread;
 pub mod time;

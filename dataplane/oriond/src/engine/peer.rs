@@ -43,6 +43,14 @@ impl Peer {
     pub fn is_local(self) -> bool {
         matches!(self, Peer::Local { .. })
     }
+
+    /// Whether what it says crosses no network: the kernel takes no packet from another machine for loopback's.
+    pub fn is_of_this_machine(self) -> bool {
+        match self {
+            Peer::Local { .. } => true,
+            Peer::Remote(address) => address.is_some_and(|a| a.ip().to_canonical().is_loopback()),
+        }
+    }
 }
 
 impl std::fmt::Display for Peer {

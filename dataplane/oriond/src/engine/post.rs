@@ -19,6 +19,8 @@ pub enum Mail {
     SessionOver(u64),
     /// Their sessions have to end.
     LeasesOver(Vec<LeaseId>),
+    /// Certificates may be on the list that were not.
+    Revoked,
     Stop,
 }
 

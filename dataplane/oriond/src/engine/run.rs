@@ -54,7 +54,22 @@ pub fn start(settings: Settings) -> Result<Engines, String> {
     })
     .map_err(|e| format!("starting the nursery thread failed: {e}"))?;
     let spin = spin_for(settings.spin_us, cores);
-    let book = settings.pool.is_some().then(|| Book::new(settings.is_software)).transpose()?;
+    let book = settings.pool.is_some().then(|| {
+        let shown = settings.security.as_ref().map(|security| security.server.fingerprint);
+        Book::new(settings.is_software, shown)
+    });
+    let book = book.transpose()?;
+    if let Some(list) = settings.security.as_ref().and_then(|security| security.revoked.clone()) {
+        let door = posts[0].clone();
+        let told = move |outcome: Result<usize, String>| match outcome {
+            Ok(certificates) => {
+                info!(certificates, "the list of revoked certificates was read anew");
+                door.post(Mail::Revoked);
+            }
+            Err(why) => tracing::error!(why, "the list of revoked certificates stays as it was"),
+        };
+        list.watch(told).map_err(|e| format!("starting a thread for --revoked failed: {e}"))?;
+    }
     let loads: Arc<[Load]> = posts.iter().map(|_| Load::default()).collect();
     let (pool, stats, metrics) = (settings.pool.clone(), settings.stats.clone(), settings.metrics);
     let directory = Arc::new(Directory::new());

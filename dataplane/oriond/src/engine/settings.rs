@@ -2,9 +2,11 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use orion_transport::proof::Token;
 
+use super::security::Security;
 use crate::cell::Plan;
 
 /// Everything an operator decides about serving.
@@ -18,8 +20,8 @@ pub struct Settings {
     pub stats: Option<PathBuf>,
     pub metrics: Option<SocketAddr>,
     pub is_software: bool,
-    /// Whoever reaches the TCP address may use it.
-    pub insecure: bool,
+    /// About whoever comes over a network, where somebody can.
+    pub security: Option<Arc<Security>>,
     pub engines: usize,
     pub warm: usize,
     pub prestart: usize,

@@ -2,12 +2,14 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
+use orion_tls::trust::Way;
 use orion_transport::carrier::Death;
-use orion_transport::fds;
+use orion_transport::carrier::tcp::Belongs;
+use orion_transport::channel::Channel;
 use orion_transport::proof::{LaneKey, Said};
 use orion_transport::stream::{Frame, StreamHeader};
 use orion_wire::hello::{Challenge, Join, Welcome, kind};
@@ -19,14 +21,14 @@ use crate::harness::{
 };
 use crate::on_each_carrier;
 
-fn say_hello(socket: &OwnedFd) -> Welcome {
-    begin(socket).0
+fn say_hello(channel: &mut Channel) -> Welcome {
+    begin(channel).0
 }
 
-fn begin(socket: &OwnedFd) -> (Welcome, LaneKey) {
-    let (request, said) = request(socket, &hello());
-    fds::send(socket.as_fd(), &request, &[]).expect("sending the request");
-    let (answer, body, _) = fds::recv_frame(socket.as_fd()).expect("receiving the welcome");
+fn begin(channel: &mut Channel) -> (Welcome, LaneKey) {
+    let (request, said) = request(channel, &hello());
+    channel.send(&request, &[]).expect("sending the request");
+    let (answer, body, _) = channel.recv_frame().expect("receiving the welcome");
     assert_eq!(answer, kind::WELCOME);
     (Welcome::decode(&body).expect("a welcome"), LaneKey::new(hello().token.as_ref(), &said))
 }
@@ -85,8 +87,8 @@ on_each_carrier! {
     fn client_gone_in_mid_hello(server: &Oriond, transport: Transport) {
         let bytes = orion_wire::hello::frame(kind::HELLO, &first_words().encode());
         for cut in [1, 15, 16, 17, bytes.len() - 1] {
-            let socket = server.dial(transport);
-            fds::send(socket.as_fd(), &bytes[..cut], &[]).expect("sending");
+            let mut channel = server.dial(transport);
+            channel.send(&bytes[..cut], &[]).expect("sending");
         }
         check_recovered(server, transport, None);
     }
@@ -95,9 +97,9 @@ on_each_carrier! {
 on_each_carrier! {
     fn client_gone_in_mid_request(server: &Oriond, transport: Transport) {
         for cut in [0, 1, 16, 17, 60] {
-            let socket = server.dial(transport);
-            let bytes = request(&socket, &hello()).0;
-            fds::send(socket.as_fd(), &bytes[..cut], &[]).expect("sending");
+            let mut channel = server.dial(transport);
+            let bytes = request(&mut channel, &hello()).0;
+            channel.send(&bytes[..cut], &[]).expect("sending");
         }
         check_recovered(server, transport, None);
     }
@@ -106,8 +108,9 @@ on_each_carrier! {
 on_each_carrier! {
     fn client_gone_after_its_request(server: &Oriond, transport: Transport) {
         for _ in 0..5 {
-            let socket = server.dial(transport);
-            fds::send(socket.as_fd(), &request(&socket, &hello()).0, &[]).expect("sending");
+            let mut channel = server.dial(transport);
+            let request = request(&mut channel, &hello()).0;
+            channel.send(&request, &[]).expect("sending");
         }
         check_recovered(server, transport, None);
         wait_until("the pool to have its size", || server.workers().len() == 1);
@@ -116,32 +119,32 @@ on_each_carrier! {
 
 on_each_carrier! {
     fn client_gone_before_start(server: &Oriond, transport: Transport) {
-        let socket = server.dial(transport);
-        let welcome = say_hello(&socket);
-        drop(socket);
+        let mut channel = server.dial(transport);
+        let welcome = say_hello(&mut channel);
+        drop(channel);
         check_recovered(server, transport, Some(welcome.worker_pid));
     }
 }
 
 on_each_carrier! {
     fn client_gone_in_mid_start(server: &Oriond, transport: Transport) {
-        let socket = server.dial(transport);
-        let welcome = say_hello(&socket);
+        let mut channel = server.dial(transport);
+        let welcome = say_hello(&mut channel);
         let start = server.start_over(transport, 0x7000_0000_0000);
         let start = orion_wire::hello::frame(kind::START, &start.encode());
-        fds::send(socket.as_fd(), &start[..20], &[]).expect("sending");
-        drop(socket);
+        channel.send(&start[..20], &[]).expect("sending");
+        drop(channel);
         check_recovered(server, transport, Some(welcome.worker_pid));
     }
 }
 
 on_each_carrier! {
     fn client_gone_right_after_start(server: &Oriond, transport: Transport) {
-        let socket = server.dial(transport);
-        let welcome = say_hello(&socket);
+        let mut channel = server.dial(transport);
+        let welcome = say_hello(&mut channel);
         let start = server.start_over(transport, 0x7000_0000_0000);
-        fds::send_frame(socket.as_fd(), kind::START, &start.encode(), &[]).expect("sending");
-        drop(socket);
+        channel.send_frame(kind::START, &start.encode(), &[]).expect("sending");
+        drop(channel);
         check_recovered(server, transport, Some(welcome.worker_pid));
     }
 }
@@ -322,13 +325,13 @@ pub fn carried(server: &Oriond) -> (TcpStream, Welcome) {
 }
 
 pub fn carried_with_key(server: &Oriond) -> (TcpStream, Welcome, LaneKey) {
-    let socket = server.dial(Transport::Tcp);
-    let (welcome, key) = begin(&socket);
+    let mut channel = server.dial(Transport::Tcp);
+    let (welcome, key) = begin(&mut channel);
     let start = server.start_over(Transport::Tcp, 0x7000_0000_0000);
-    fds::send_frame(socket.as_fd(), kind::START, &start.encode(), &[]).expect("sending");
-    let (answer, _, _) = fds::recv_frame(socket.as_fd()).expect("receiving");
+    channel.send_frame(kind::START, &start.encode(), &[]).expect("sending");
+    let (answer, _, _) = channel.recv_frame().expect("receiving");
     assert_eq!(answer, kind::STARTED);
-    (TcpStream::from(socket), welcome, key)
+    (TcpStream::from(channel.into_parts().0), welcome, key)
 }
 
 pub fn stream_frame(frame: Frame, offset: u64, body: &[u8]) -> Vec<u8> {
@@ -445,25 +448,26 @@ fn a_lane_that_does_not_prove_itself_is_refused() {
     let (_stream, welcome, key) = carried_with_key(&server);
     let mut recorded = None;
     for _ in 0..3 {
-        let socket = server.dial(Transport::Tcp);
+        let mut channel = server.dial(Transport::Tcp);
         let first = Join { session: welcome.session, lane: 0, nonce: [1; 32] }.encode();
-        fds::send_frame(socket.as_fd(), kind::JOIN, &first, &[]).expect("sending");
-        let (kind::CHALLENGE, body, _) = fds::recv_frame(socket.as_fd()).expect("an answer") else {
+        channel.send_frame(kind::JOIN, &first, &[]).expect("sending");
+        let (kind::CHALLENGE, body, _) = channel.recv_frame().expect("an answer") else {
             panic!("no challenge");
         };
         let challenge = Challenge::decode(&body).expect("a challenge");
         // The server's own proof sent back, then an earlier one of the right client's.
         let server_proof = challenge.proof.expect("the server proves itself");
-        let said = Said { first, nonce: challenge.nonce };
+        let said = Said { first, nonce: challenge.nonce, certificate: None };
         let proof = recorded.replace(key.client_proof(&said)).unwrap_or(server_proof);
-        fds::send_frame(socket.as_fd(), kind::PROOF, &proof, &[]).expect("sending");
-        let (answer, ..) = fds::recv_frame(socket.as_fd()).expect("an answer");
+        channel.send_frame(kind::PROOF, &proof, &[]).expect("sending");
+        let (answer, ..) = channel.recv_frame().expect("an answer");
         assert_eq!(answer, kind::REFUSED);
     }
 }
 
 pub fn join(server: &Oriond, session: u64, key: &LaneKey, lane: usize) -> Option<TcpStream> {
-    orion_transport::carrier::tcp::join(&server.tcp, lane, session, key).ok().map(TcpStream::from)
+    let belongs = Belongs { address: server.tcp.clone(), way: Way::Plain, session, key: key.clone() };
+    belongs.join(lane).ok().map(|channel| TcpStream::from(channel.into_parts().0))
 }
 
 /// Not a zombie: an orphan that nobody reaps here still counts as ended.
@@ -483,7 +487,7 @@ fn half_open_connections_are_noticed() {
         unsafe { libc::getsockopt(socket, libc::IPPROTO_TCP, option, (&raw mut value).cast(), &mut len) };
         assert_eq!(value, want);
     }
-    let _ = server.dial(Transport::Tcp).as_raw_fd();
+    let _ = server.dial(Transport::Tcp).as_fd().as_raw_fd();
 }
 
 /// A small fuzzer of the carried stream: valid frames with a few bytes spoiled, cut anywhere. Each ends its own

@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use orion_transport::carrier::{self, Listener};
+use orion_transport::channel::Channel;
 use orion_transport::client::{Caller, Server, Tuning};
-use orion_transport::fds;
 use orion_wire::hello::{Challenge, Hello, Start, frame, kind};
 use orion_wire::refusal::{Reason, Refusal};
 use orion_wire::version::{Release, Version};
@@ -156,14 +156,14 @@ fn a_server_that_does_not_know_the_token_gets_nothing() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("listening");
         let address = listener.local_addr().expect("an address").to_string();
         let server = std::thread::spawn(move || {
-            let socket = OwnedFd::from(listener.accept().expect("a connection").0);
-            let (first, body, _) = fds::recv_frame(socket.as_fd()).expect("a greeting");
+            let mut channel = Channel::from(OwnedFd::from(listener.accept().expect("a connection").0));
+            let (first, body, _) = channel.recv_frame().expect("a greeting");
             let hello = Hello::decode(&body).expect("a greeting");
             // Protocol, messages, release, and the nonce behind its length.
             assert_eq!(body.len(), 8 + 8 + 8 + 8 + hello.nonce.len());
             let challenge = Challenge { nonce: [1; 32], proof };
-            fds::send_frame(socket.as_fd(), kind::CHALLENGE, &challenge.encode(), &[]).expect("sending");
-            (first, read_rest(&mut TcpStream::from(socket)))
+            channel.send_frame(kind::CHALLENGE, &challenge.encode(), &[]).expect("sending");
+            (first, read_rest(&mut TcpStream::from(channel.into_parts().0)))
         });
         let Err(no) = carrier::attach(&over_tcp(&address), &hello(), Tuning::default(), Listener::NOBODY) else {
             panic!("it was believed");
@@ -178,12 +178,12 @@ on_each_carrier! {
     fn a_changed_request_is_refused(server: &Oriond, transport: Transport) {
         // Where the own user needs no token, nobody looks at the proof.
         if !transport.is_local() {
-            let socket = server.dial(transport);
-            let mut bytes = request(&socket, &hello()).0;
+            let mut channel = server.dial(transport);
+            let mut bytes = request(&mut channel, &hello()).0;
             let at = bytes.windows(4).position(|w| w == b"test").expect("the program's name");
             bytes[at] = b'b';
-            fds::send(socket.as_fd(), &bytes, &[]).expect("sending");
-            assert_eq!(fds::recv_frame(socket.as_fd()).expect("an answer").0, kind::REFUSED);
+            channel.send(&bytes, &[]).expect("sending");
+            assert_eq!(channel.recv_frame().expect("an answer").0, kind::REFUSED);
         }
     }
 }
@@ -233,10 +233,11 @@ fn the_same_user_in_a_container_needs_the_token() {
 fn attaches_where_it_is_told() {
     let known = std::env::var("ORION_TEST_TOKEN").expect("the other test sets it");
     let token = if known.is_empty() { None } else { token(&known) };
-    let socket =
-        OwnedFd::from(UnixStream::connect(std::env::var_os("ORION_TEST_SOCKET").unwrap()).expect("connecting"));
-    fds::send(socket.as_fd(), &request(&socket, &Caller { token, ..hello() }).0, &[]).expect("sending");
-    match fds::recv_frame(socket.as_fd()).expect("an answer") {
+    let socket = UnixStream::connect(std::env::var_os("ORION_TEST_SOCKET").unwrap()).expect("connecting");
+    let mut channel = Channel::from(OwnedFd::from(socket));
+    let request = request(&mut channel, &Caller { token, ..hello() }).0;
+    channel.send(&request, &[]).expect("sending");
+    match channel.recv_frame().expect("an answer") {
         (kind::WELCOME, ..) => println!("attached"),
         (_, body, _) => println!("{}", Refusal::decode(&body).text),
     }
@@ -265,7 +266,7 @@ fn tcp_without_a_token_has_to_be_asked_for() {
     server.wait_for_log(&["INSECURE"]);
     let stranger = Caller { token: None, ..hello() };
     let attached = carrier::attach(&over_tcp(&address), &stranger, Tuning::default(), Listener::NOBODY);
-    assert!(attached.map_err(|no| no.text).expect("attaching").insecure);
+    assert!(attached.map_err(|no| no.text).expect("attaching").security.words().contains("insecure: no token"));
     // Who expects a server that knows the token is not content with one that lets everybody in.
     let Err(no) = carrier::attach(&over_tcp(&address), &hello(), Tuning::default(), Listener::NOBODY) else {
         panic!("it was believed")
@@ -295,7 +296,7 @@ fn a_file_of_settings_is_served_by_and_the_command_line_decides() {
     server.wait_for_log(&["INSECURE"]);
     let stranger = Caller { token: None, ..hello() };
     let attached = carrier::attach(&over_tcp(&server.tcp), &stranger, Tuning::default(), Listener::NOBODY);
-    assert!(attached.map_err(|no| no.text).expect("attaching").insecure);
+    assert!(attached.map_err(|no| no.text).expect("attaching").security.words().contains("insecure: no token"));
     // The levels of the two logs are their own.
     let kept = std::fs::read_to_string(&log).expect("a log file");
     assert!(kept.contains("INFO serving"), "{kept}");
@@ -461,18 +462,18 @@ fn settings_of_their_own_start_no_more_workers_than_sessions() {
         let environment = orion_wire::environment::Environment::of(|name| {
             (name == "CUDA_DEVICE_MAX_CONNECTIONS").then(|| value.clone())
         });
-        let socket = OwnedFd::from(UnixStream::connect(&server.socket).expect("connecting"));
-        let bytes = request(&socket, &Caller { environment, ..hello() }).0;
-        fds::send(socket.as_fd(), &bytes, &[]).expect("sending");
+        let mut channel = server.dial(Transport::Shm);
+        let bytes = request(&mut channel, &Caller { environment, ..hello() }).0;
+        channel.send(&bytes, &[]).expect("sending");
         if n % 2 == 0 {
-            staying.push(socket);
+            staying.push(channel);
         }
         most = most.max(server.workers().len());
     }
     std::thread::scope(|scope| {
         let answers = scope.spawn(|| {
-            for socket in &staying {
-                let (answer, ..) = fds::recv_frame(socket.as_fd()).expect("an answer");
+            for channel in &mut staying {
+                let (answer, ..) = channel.recv_frame().expect("an answer");
                 assert!(matches!(answer, kind::WELCOME | kind::REFUSED));
             }
         });
@@ -491,15 +492,16 @@ on_each_carrier! {
     fn a_client_that_does_not_start_its_session_loses_it(server: &Oriond, transport: Transport) {
         let _ = server;
         let server = Oriond::start(&["--sessions-max", "1"]);
-        let socket = server.dial(transport);
-        fds::send(socket.as_fd(), &request(&socket, &hello()).0, &[]).expect("sending");
-        let (answer, body, _) = fds::recv_frame(socket.as_fd()).expect("an answer");
+        let mut channel = server.dial(transport);
+        let request = request(&mut channel, &hello()).0;
+            channel.send(&request, &[]).expect("sending");
+        let (answer, body, _) = channel.recv_frame().expect("an answer");
         assert_eq!(answer, kind::WELCOME);
         let worker = orion_wire::hello::Welcome::decode(&body).expect("a welcome").worker_pid;
         assert_eq!(refusal(&server, transport, &hello()).0, Reason::Full);
         wait_until("its worker to end", || !is_alive(worker));
         Client::attach(&server, transport);
-        assert!(fds::recv_frame(socket.as_fd()).is_err());
+        assert!(channel.recv_frame().is_err());
     }
 }
 
@@ -517,12 +519,13 @@ on_each_carrier! {
 on_each_carrier! {
     fn a_heap_where_none_can_be_is_refused(server: &Oriond, transport: Transport) {
         for heap_base in [0, 4096, 0x7000_0000_0001, 0x7fff_ffff_0000, u64::MAX - 4095] {
-            let socket = server.dial(transport);
-            fds::send(socket.as_fd(), &request(&socket, &hello()).0, &[]).expect("sending");
-            assert_eq!(fds::recv_frame(socket.as_fd()).expect("an answer").0, kind::WELCOME);
+            let mut channel = server.dial(transport);
+            let request = request(&mut channel, &hello()).0;
+            channel.send(&request, &[]).expect("sending");
+            assert_eq!(channel.recv_frame().expect("an answer").0, kind::WELCOME);
             let start = server.start_over(transport, heap_base);
-            fds::send_frame(socket.as_fd(), kind::START, &start.encode(), &[]).expect("sending");
-            let (answer, body, _) = fds::recv_frame(socket.as_fd()).expect("an answer");
+            channel.send_frame(kind::START, &start.encode(), &[]).expect("sending");
+            let (answer, body, _) = channel.recv_frame().expect("an answer");
             let said = Refusal::decode(&body).text;
             assert!(answer == kind::REFUSED && said.contains(&format!("{heap_base:#x}")), "{said}");
         }
@@ -546,11 +549,12 @@ on_each_carrier! {
 
 /// The words of the refusal; nothing if the connection was closed without any.
 fn answer_to_start(server: &Oriond, transport: Transport, start: &[u8]) -> Option<String> {
-    let socket = server.dial(transport);
-    fds::send(socket.as_fd(), &request(&socket, &hello()).0, &[]).expect("sending");
-    assert_eq!(fds::recv_frame(socket.as_fd()).expect("an answer").0, kind::WELCOME);
-    fds::send_frame(socket.as_fd(), kind::START, start, &[]).expect("sending");
-    let (answer, body, _) = fds::recv_frame(socket.as_fd()).ok()?;
+    let mut channel = server.dial(transport);
+    let request = request(&mut channel, &hello()).0;
+    channel.send(&request, &[]).expect("sending");
+    assert_eq!(channel.recv_frame().expect("an answer").0, kind::WELCOME);
+    channel.send_frame(kind::START, start, &[]).expect("sending");
+    let (answer, body, _) = channel.recv_frame().ok()?;
     assert_eq!(answer, kind::REFUSED);
     Some(Refusal::decode(&body).text)
 }

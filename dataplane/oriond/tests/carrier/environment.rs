@@ -1,9 +1,6 @@
 //! Whose environment a worker's driver sees.
 
-use std::os::fd::{AsFd, OwnedFd};
-
 use orion_transport::client::{Caller, Tuning};
-use orion_transport::fds;
 use orion_wire::environment::Environment;
 use orion_wire::{Reader, Writer};
 
@@ -108,10 +105,11 @@ fn a_worker_started_for_a_client_that_left_is_retired() {
 fn check_retired(last_words: &[u8]) {
     let server = Oriond::start(&["--warm", "0"]);
     let hello = with(&[("CUDA_DEVICE_MAX_CONNECTIONS", "2")]);
-    let socket = OwnedFd::from(std::os::unix::net::UnixStream::connect(&server.socket).expect("connecting"));
-    fds::send(socket.as_fd(), &request(&socket, &hello).0, &[]).expect("sending the request");
-    fds::send(socket.as_fd(), last_words, &[]).expect("sending more");
-    drop(socket);
+    let mut channel = server.dial(Transport::Shm);
+    let request = request(&mut channel, &hello).0;
+    channel.send(&request, &[]).expect("sending the request");
+    channel.send(last_words, &[]).expect("sending more");
+    drop(channel);
     // Seen while the worker is being started, or when it is warm.
     wait_until("the client to be missed", || {
         let log = server.log();

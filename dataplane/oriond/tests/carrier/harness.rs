@@ -1,8 +1,7 @@
 //! An oriond of the test's own, and a client that speaks records.
 
 use std::io::{BufRead, BufReader, Read};
-use std::net::TcpStream;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -14,9 +13,10 @@ use std::time::{Duration, Instant};
 use orion_cuda::sys::{CU_STREAM_NON_BLOCKING, CUDA_MEMCPY3D};
 use orion_ring::memory::Which;
 use orion_ring::{Consumer, Heap, Memory, Producer, Spin};
-use orion_transport::carrier::{self, Carrier, Listener};
+use orion_tls::trust::Trust;
+use orion_transport::carrier::{self, Carrier, Listener, tcp};
+use orion_transport::channel::Channel;
 use orion_transport::client::{Caller, NoSession, Server, Tuning};
-use orion_transport::fds;
 use orion_transport::proof::{Said, Token, fresh_nonce};
 use orion_wire::address::{self, Leads, Place};
 use orion_wire::environment::Environment;
@@ -45,6 +45,8 @@ pub const PATIENCE: Duration = Duration::from_secs(20);
 pub enum Transport {
     Shm,
     Tcp,
+    /// As [`Transport::Tcp`], encrypted.
+    Tls,
     #[cfg(debug_assertions)]
     Doorbell,
 }
@@ -54,13 +56,22 @@ impl Transport {
     pub const ALL: &[Transport] = &[
         Transport::Shm,
         Transport::Tcp,
+        Transport::Tls,
         #[cfg(debug_assertions)]
         Transport::Doorbell,
     ];
 
     pub fn carrier(self) -> &'static address::Carrier {
-        let name = format!("{self:?}").to_lowercase();
+        let name = match self {
+            Transport::Tls => "tcp".to_owned(),
+            other => format!("{other:?}").to_lowercase(),
+        };
         address::carrier(&name).expect("a carrier is called as here")
+    }
+
+    /// What a client says that speaks in this way.
+    pub fn trust(self) -> Trust {
+        Trust { always: self == Transport::Tls, ..Trust::default() }
     }
 
     pub fn is_local(self) -> bool {
@@ -168,11 +179,13 @@ impl Oriond {
     }
 
     /// A connection to the door, by hand.
-    pub fn dial(&self, transport: Transport) -> OwnedFd {
-        match transport.is_local() {
-            true => UnixStream::connect(&self.socket).expect("connecting").into(),
-            false => TcpStream::connect(&self.tcp).expect("connecting").into(),
+    pub fn dial(&self, transport: Transport) -> Channel {
+        if transport.is_local() {
+            return Channel::from(OwnedFd::from(UnixStream::connect(&self.socket).expect("connecting")));
         }
+        let caller = Caller { trust: transport.trust(), ..hello() };
+        let server = self.server(transport);
+        tcp::reach(&server, &tcp::way(&server, &caller).expect("a way")).expect("connecting")
     }
 
     /// What a client of this carrier says that its session is like.
@@ -273,12 +286,13 @@ pub fn first_words() -> Hello {
 }
 
 /// By hand up to the server's challenge: what the client would say next, and what began the handshake.
-pub fn request(socket: &OwnedFd, caller: &Caller) -> (Vec<u8>, Said) {
+pub fn request(channel: &mut Channel, caller: &Caller) -> (Vec<u8>, Said) {
     let first = Hello { version: caller.version, nonce: fresh_nonce().expect("random bytes") }.encode();
-    fds::send_frame(socket.as_fd(), kind::HELLO, &first, &[]).expect("sending");
-    let (answer, body, _) = fds::recv_frame(socket.as_fd()).expect("receiving the challenge");
+    channel.send_frame(kind::HELLO, &first, &[]).expect("sending");
+    let (answer, body, _) = channel.recv_frame().expect("receiving the challenge");
     assert_eq!(answer, kind::CHALLENGE);
-    let said = Said { first, nonce: Challenge::decode(&body).expect("a challenge").nonce };
+    let nonce = Challenge::decode(&body).expect("a challenge").nonce;
+    let said = Said { first, nonce, certificate: channel.certificate() };
     let request = Request {
         pid: caller.pid,
         home: caller.home,
@@ -305,7 +319,8 @@ impl Client {
         hello: &Caller,
         tuning: Tuning,
     ) -> Result<Client, NoSession> {
-        let a = carrier::attach(&server.server(transport), hello, tuning, Listener::NOBODY)?;
+        let hello = Caller { trust: transport.trust().or(hello.trust.clone()), ..hello.clone() };
+        let a = carrier::attach(&server.server(transport), &hello, tuning, Listener::NOBODY)?;
         Ok(Client {
             commands: a.memory.producer(Which::Command).expect("mapping"),
             replies: a.memory.consumer(Which::Reply).expect("mapping"),

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use orion_tls::Fingerprint;
+use orion_tls::trust::Trust;
 use orion_transport::client::{Caller, Tuning};
 use orion_transport::fds;
 use orion_transport::lease::{LeaseKey, MasterKey, SignedLease};
@@ -20,6 +22,7 @@ pub struct Node {
     pub oriond: Oriond,
     agent: UnixStream,
     instance: [u8; 16],
+    certificate: Fingerprint,
     gpu: String,
     heard: u64,
 }
@@ -38,10 +41,12 @@ impl Node {
         let mut oriond = Oriond::start_as(&mut command);
         oriond.socket = folder.join("oriond.sock");
         let agent = UnixStream::connect(folder.join("pool.sock")).expect("it listens for its agent");
-        let mut node = Node { oriond, agent, instance: [0; 16], gpu: String::new(), heard: 0 };
+        let (gpu, certificate) = (String::new(), Fingerprint([0; 32]));
+        let mut node = Node { oriond, agent, instance: [0; 16], certificate, gpu, heard: 0 };
         wait_until("a warm worker", || match node.ask(&Ask::Who { version: AGENT_VERSION }) {
-            Answer::Server { instance, gpus, is_software } => {
+            Answer::Server { instance, gpus, is_software, certificate } => {
                 assert_eq!((is_software, gpus.len()), (arguments.contains(&"soft"), 1));
+                node.certificate = Fingerprint(certificate.expect("it listens on TCP"));
                 (node.instance, node.gpu) = (instance, gpu_name(&gpus[0].uuid));
                 true
             }
@@ -94,7 +99,10 @@ impl Node {
     }
 
     pub fn attach(&self, transport: Transport, lease: Option<SignedLease>) -> Result<Client, (Option<Reason>, String)> {
-        let caller = Caller { token: None, lease, ..hello() };
+        // As the controller would have said.
+        let fingerprint = (transport == Transport::Tls).then_some(self.certificate);
+        let trust = Trust { fingerprint, ..Trust::default() };
+        let caller = Caller { token: None, lease, trust, ..hello() };
         let client = Client::try_attach(&self.oriond, transport, &caller, Tuning::default());
         client.map_err(|no| (no.refused, no.text))
     }
@@ -192,7 +200,7 @@ fn an_oriond_outside_of_a_pool_refuses_a_lease_and_one_in_it_what_leases_say() {
     let caller = Caller { token: None, lease: Some(lease), ..hello() };
     let refused = Client::try_attach(&outside, Transport::Tcp, &caller, Tuning::default()).err().expect("refused");
     assert!(refused.text.contains("belongs to no pool"), "{}", refused.text);
-    for options in [&["--insecure"][..], &["--memory-limit", "1 GiB"], &["--vgpus", "2"]] {
+    for options in [&["--memory-limit", "1 GiB"][..], &["--vgpus", "2"]] {
         let folder = folder_of("beside");
         let mut command = Command::new(env!("CARGO_BIN_EXE_oriond"));
         command.args(["serve", "--driver", "echo", "--listen", "127.0.0.1:0", "--pool"]).arg(folder.join("s"));

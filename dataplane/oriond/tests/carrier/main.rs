@@ -20,6 +20,7 @@ mod share;
 mod speed;
 #[cfg(debug_assertions)]
 mod takeover;
+mod trust;
 
 use harness::{Client, Oriond, Transport};
 
@@ -42,6 +43,7 @@ macro_rules! on_each_carrier {
             fn run($server: &Oriond, $transport: Transport) $body
             crate::on_each_carrier! { test shm Shm [$($argument),*] $(#[$attr])* }
             crate::on_each_carrier! { test tcp Tcp [$($argument),*] $(#[$attr])* }
+            crate::on_each_carrier! { test tls Tls [$($argument),*] $(#[$attr])* }
             #[cfg(debug_assertions)]
             crate::on_each_carrier! { test doorbell Doorbell [$($argument),*] $(#[$attr])* }
         }

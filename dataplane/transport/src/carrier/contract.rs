@@ -1,7 +1,7 @@
 //! What a carrier is: a way to a server, and three answers about a session that came about over it.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd, RawFd};
+use std::os::fd::{OwnedFd, RawFd};
 use std::sync::{Arc, OnceLock};
 
 use orion_ring::bell::{Bell, Futex};
@@ -11,6 +11,7 @@ use orion_wire::hello::{BELL_IN_PAGES, Start, Welcome};
 use orion_wire::view::View;
 use orion_wire::{Fault, Pages};
 
+use crate::channel::Channel;
 use crate::client::handshake::ask;
 use crate::client::{Caller, NoSession, Tuning, greet};
 use crate::scatter::Listener;
@@ -40,18 +41,18 @@ pub trait Way: Sync {
     }
 
     /// A connection to the server's door, and whether the system vouches for who is there.
-    fn reach(&self, server: &Server, caller: &Caller) -> Result<(OwnedFd, bool), NoSession>;
+    fn reach(&self, server: &Server, caller: &Caller) -> Result<(Channel, bool), NoSession>;
 
     /// Asks for the server's welcome, and leaves without a session: the worker that was to serve it ends.
     fn welcome_of(&self, server: &Server, caller: &Caller) -> Result<Welcome, NoSession> {
-        let (socket, trusted) = self.reach(server, caller)?;
-        Ok(greet(server, socket.as_fd(), caller, trusted)?.welcome)
+        let (mut channel, trusted) = self.reach(server, caller)?;
+        Ok(greet(server, &mut channel, caller, trusted)?.welcome)
     }
 
     /// Asks for what a session would have, and what runs. No worker hears of it.
     fn view_of(&self, server: &Server, caller: &Caller) -> Result<View, NoSession> {
-        let (socket, trusted) = self.reach(server, caller)?;
-        ask(server, socket.as_fd(), caller, trusted)
+        let (mut channel, trusted) = self.reach(server, caller)?;
+        ask(server, &mut channel, caller, trusted)
     }
 
     /// Attaches to a worker. `listener` hears of what is brought to the heap.
@@ -94,14 +95,45 @@ pub struct Attached {
     /// With the carrier's bell.
     pub memory: Memory,
     pub heap: Heap,
-    /// Neither side has proved to the other who it is.
-    pub insecure: bool,
+    pub security: Security,
     pub carrier: Arc<dyn Carrier>,
 }
 
+/// What stands between a session and others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Security {
+    /// Each side has proved to the other who it is, or the system vouches for it.
+    pub is_proved: bool,
+    /// What crosses a network is in records of TLS. Nothing where none is crossed.
+    pub is_encrypted: Option<bool>,
+}
+
+impl Security {
+    /// On one machine.
+    pub const LOCAL: Security = Security { is_proved: true, is_encrypted: None };
+
+    /// For whoever wants to see it; empty where there is nothing to say.
+    #[must_use]
+    pub fn words(self) -> &'static str {
+        match (self.is_encrypted, self.is_proved) {
+            (None, _) => "",
+            (Some(true), true) => " (encrypted by TLS 1.3)",
+            (Some(true), false) => " (encrypted by TLS 1.3; insecure: no token)",
+            (Some(false), true) => " (not encrypted)",
+            (Some(false), false) => " (not encrypted; insecure: no token)",
+        }
+    }
+}
+
 impl Attached {
-    pub fn new(welcome: Welcome, memory: Memory, heap: Heap, insecure: bool, carrier: Arc<dyn Carrier>) -> Attached {
-        Attached { welcome, memory: memory.with_bell(carrier.bell()), heap, insecure, carrier }
+    pub fn new(
+        welcome: Welcome,
+        memory: Memory,
+        heap: Heap,
+        security: Security,
+        carrier: Arc<dyn Carrier>,
+    ) -> Attached {
+        Attached { welcome, memory: memory.with_bell(carrier.bell()), heap, security, carrier }
     }
 
     /// For tests that break it on purpose.

@@ -25,7 +25,7 @@ use orion_wire::view::View;
 
 use crate::client::{Caller, NoSession, Tuning};
 pub use crate::scatter::Listener;
-pub use contract::{Attached, Carrier, Death, Way};
+pub use contract::{Attached, Carrier, Death, Security, Way};
 
 static WAYS: &[&dyn Way] = &[
     &shm::Shm,

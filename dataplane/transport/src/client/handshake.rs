@@ -3,11 +3,12 @@
 // UNSAFETY: shuts a socket down while other threads still read from it; the standard library wants to own it for that.
 
 use super::say;
-use crate::fds;
+use crate::channel::Channel;
 use crate::lease::SignedLease;
 use crate::proof::{LaneKey, Said, Token, fresh_nonce, is_same};
 use orion_ring::memory::Layout;
 use orion_ring::{Heap, Memory};
+use orion_tls::trust::Trust;
 pub use orion_wire::address::Server;
 use orion_wire::environment::Environment;
 use orion_wire::hello::{Challenge, Hello, Request, Start, Welcome, kind};
@@ -16,7 +17,7 @@ use orion_wire::version::Version;
 use orion_wire::view::View;
 use sha2::{Digest, Sha256};
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// A worker that has to be started first loads the driver and opens every GPU.
 pub const WELCOME_SECONDS_MAX: i64 = 120;
@@ -46,6 +47,8 @@ pub struct Caller {
     pub token: Option<Token>,
     /// What a pool's controller gave it; then there is no token.
     pub lease: Option<SignedLease>,
+    /// Whom it believes where it speaks over a network, and what it shows there.
+    pub trust: Trust,
     pub pid: u32,
     /// Where that number is this program's (`orion_wire::hello::Request`).
     pub home: [u8; 16],
@@ -60,6 +63,7 @@ impl Caller {
             version: Version::OWN,
             token,
             lease: None,
+            trust: Trust::default(),
             pid: std::process::id(),
             home: home(),
             program: program.into(),
@@ -93,7 +97,7 @@ impl From<String> for NoSession {
     }
 }
 
-pub fn shutdown(socket: &OwnedFd) {
+pub fn shutdown(socket: BorrowedFd<'_>) {
     // SAFETY: a plain call on a descriptor we own; failing means that it is down already.
     unsafe { libc::shutdown(socket.as_raw_fd(), libc::SHUT_RDWR) };
 }
@@ -107,9 +111,9 @@ pub struct Greeted {
 
 /// From the first message to the server's welcome. A server that is `trusted`, because the system says who runs it,
 /// need not prove itself.
-pub fn greet(server: &Server, socket: BorrowedFd<'_>, caller: &Caller, trusted: bool) -> Result<Greeted, NoSession> {
-    let (said, secret) = introduce(server, socket, caller, trusted, kind::REQUEST)?;
-    let (body, fds) = answer_to(server, socket, kind::WELCOME, "the request")?;
+pub fn greet(server: &Server, channel: &mut Channel, caller: &Caller, trusted: bool) -> Result<Greeted, NoSession> {
+    let (said, secret) = introduce(server, channel, caller, trusted, kind::REQUEST)?;
+    let (body, fds) = answer_to(server, channel, kind::WELCOME, "the request")?;
     let welcome = Welcome::decode(&body).map_err(|f| format!("the welcome of {server} is damaged: {f}"))?;
     if Some(welcome.memory_bytes) != layout(&welcome).map(Layout::memory_bytes) {
         return Err(format!("the welcome of {server} announces impossible session memory").into());
@@ -118,9 +122,9 @@ pub fn greet(server: &Server, socket: BorrowedFd<'_>, caller: &Caller, trusted: 
 }
 
 /// What a session would have there, and what runs, without one.
-pub fn ask(server: &Server, socket: BorrowedFd<'_>, caller: &Caller, trusted: bool) -> Result<View, NoSession> {
-    introduce(server, socket, caller, trusted, kind::ASK)?;
-    let body = answer_to(server, socket, kind::VIEW, "the question")?.0;
+pub fn ask(server: &Server, channel: &mut Channel, caller: &Caller, trusted: bool) -> Result<View, NoSession> {
+    introduce(server, channel, caller, trusted, kind::ASK)?;
+    let body = answer_to(server, channel, kind::VIEW, "the question")?.0;
     Ok(View::decode(&body).map_err(|f| format!("the view of {server} is damaged: {f}"))?)
 }
 
@@ -128,19 +132,19 @@ pub fn ask(server: &Server, socket: BorrowedFd<'_>, caller: &Caller, trusted: bo
 /// secret under which it was proved.
 fn introduce(
     server: &Server,
-    socket: BorrowedFd<'_>,
+    channel: &mut Channel,
     caller: &Caller,
     trusted: bool,
     request_kind: u32,
 ) -> Result<(Said, Option<Token>), NoSession> {
     let failed = |e: io::Error| lost_during(server, "waiting for the server's welcome", e);
-    crate::socket::receive_timeout(socket, WELCOME_SECONDS_MAX).map_err(failed)?;
+    crate::socket::receive_timeout(channel.as_fd(), WELCOME_SECONDS_MAX).map_err(failed)?;
     let nonce = fresh_nonce().map_err(|e| format!("reading random bytes failed: {e}"))?;
     let first = Hello { version: caller.version, nonce }.encode();
-    fds::send_frame(socket, kind::HELLO, &first, &[]).map_err(failed)?;
-    let body = answer_to(server, socket, kind::CHALLENGE, "the greeting")?.0;
+    channel.send_frame(kind::HELLO, &first, &[]).map_err(failed)?;
+    let body = answer_to(server, channel, kind::CHALLENGE, "the greeting")?.0;
     let challenge = Challenge::decode(&body).map_err(|f| format!("the challenge of {server} is damaged: {f}"))?;
-    let said = Said { first, nonce: challenge.nonce };
+    let said = Said { first, nonce: challenge.nonce, certificate: channel.certificate() };
     if let Some(token) = caller.token.as_ref().filter(|_| !trusted) {
         check_server(server, token, &said, &challenge)?;
     }
@@ -153,7 +157,7 @@ fn introduce(
     };
     let secret = caller.lease.as_ref().map(SignedLease::token).or_else(|| caller.token.clone());
     let request = request.encode(|covered| secret.as_ref().map(|t| t.client_proof(&said, covered)));
-    fds::send_frame(socket, request_kind, &request, &[]).map_err(failed)?;
+    channel.send_frame(request_kind, &request, &[]).map_err(failed)?;
     Ok((said, secret))
 }
 
@@ -174,13 +178,13 @@ pub fn check_server(server: &Server, token: &Token, said: &Said, challenge: &Cha
 
 pub fn answer_to(
     server: &Server,
-    socket: BorrowedFd<'_>,
+    channel: &mut Channel,
     wanted: u32,
     what: &str,
 ) -> Result<(Vec<u8>, Vec<OwnedFd>), NoSession> {
     let failed = |e: io::Error| lost_during(server, "waiting for the server's welcome", e);
-    say_if_late(server, socket);
-    match fds::recv_frame(socket).map_err(failed)? {
+    say_if_late(server, channel.as_fd());
+    match channel.recv_frame().map_err(failed)? {
         (answer, body, fds) if answer == wanted => Ok((body, fds)),
         (kind::REFUSED, body, _) => Err(refusal(server, &body)),
         (other, ..) => {
@@ -204,11 +208,11 @@ pub fn say_if_late(server: &Server, socket: BorrowedFd<'_>) {
 }
 
 /// Says START, with descriptors of the bell's where it has some, and waits until the worker has.
-pub fn start(server: &Server, socket: BorrowedFd<'_>, start: &Start, fds: &[BorrowedFd<'_>]) -> Result<(), NoSession> {
+pub fn start(server: &Server, channel: &mut Channel, start: &Start, fds: &[BorrowedFd<'_>]) -> Result<(), NoSession> {
     let failed = |e: io::Error| lost_during(server, "starting the session", e);
-    fds::send_frame(socket, kind::START, &start.encode(), fds).map_err(failed)?;
-    answer_to(server, socket, kind::STARTED, "the start")?;
-    crate::socket::receive_timeout(socket, 0).map_err(failed)?;
+    channel.send_frame(kind::START, &start.encode(), fds).map_err(failed)?;
+    answer_to(server, channel, kind::STARTED, "the start")?;
+    crate::socket::receive_timeout(channel.as_fd(), 0).map_err(failed)?;
     Ok(())
 }
 

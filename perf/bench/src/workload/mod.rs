@@ -4,6 +4,7 @@ pub mod attach;
 pub mod canonical;
 pub mod codec;
 pub mod copies;
+pub mod encryption;
 pub mod kernels;
 pub mod neighbours;
 pub mod raw;
@@ -22,13 +23,14 @@ use crate::task::{self, Task};
 use crate::workload::settings::Settings;
 
 /// What `list` shows and `run` takes.
-pub const NAMES: [(&str, &str); 11] = [
+pub const NAMES: [(&str, &str); 12] = [
     ("ring", "one record between two processes: posting, and there and back"),
     ("codec", "encoding and decoding of records in memory"),
     ("telemetry", "what counting and timing commands costs a worker while nobody looks"),
     ("stubs", "the calls an application makes most, in the calling thread, through the shim"),
     ("round-trip", "calls with an answer: through the shim, and records alone, over shm and tcp"),
     ("copies", "pinned and pageable copies by size, over shm and tcp"),
+    ("encryption", "calls, copies and the cores they take over TCP, in the clear and by TLS"),
     ("sending", "bulk data over one TCP connection of this host, copied into the kernel and not"),
     ("neighbours", "a core's work while another core waits for something, by how it waits"),
     ("attach", "from loading the library to the first result, with a waiting worker and without"),
@@ -45,6 +47,7 @@ pub fn run(name: &str, settings: &Settings) -> Result<Vec<Measured>, String> {
         "stubs" => stubs(settings),
         "round-trip" => round_trips(settings),
         "copies" => all_copies(settings),
+        "encryption" => encryption::run(settings),
         "sending" => repeated(name, repeats, || sending::measure(settings.quick)),
         "neighbours" => repeated(name, repeats, || neighbours::measure(settings.quick)),
         "attach" => attaches(settings),

@@ -11,10 +11,12 @@ use std::sync::mpsc::Sender;
 
 use orion_ring::Memory;
 use orion_telemetry::report::Wire;
+use orion_tls::handshake::Secured;
 
 use crate::engine::io_ring::{Done, Io};
 use crate::engine::mail::Kick;
 use crate::engine::peer::Peer;
+use crate::engine::security::Security;
 use crate::engine::workers::nursery::Order;
 
 /// Where clients come in.
@@ -27,6 +29,11 @@ pub trait Listener: Send {
     /// Who has come, as far as the system says, and what his connection needs to be of use.
     fn receive(&self, socket: &OwnedFd) -> io::Result<Peer>;
 
+    /// What whoever comes here has to keep to; nothing on a socket of this machine.
+    fn security(&self) -> Option<Arc<Security>> {
+        None
+    }
+
     /// How an engine carries a session of who has come here; nothing where its worker does.
     fn prepare(&self) -> Option<Prepare>;
 
@@ -37,16 +44,23 @@ pub trait Listener: Send {
 /// Makes a session ready to be carried, of its number and the worker's memory. Unmapping that is the nursery's.
 pub type Prepare = fn(u64, Memory, Sender<Order>) -> io::Result<Arc<dyn Session>>;
 
+/// A client's connection, when its handshake is over.
+pub struct Connection {
+    pub socket: OwnedFd,
+    /// Where it is encrypted.
+    pub secured: Option<Box<Secured>>,
+}
+
 /// A session that an engine carries, as its connections share it.
 pub trait Session: Send + Sync {
     /// Its main connection: the client's, and the one to the worker.
-    fn carry(self: Arc<Self>, client: OwnedFd, attach: OwnedFd) -> io::Result<Box<dyn Main>>;
+    fn carry(self: Arc<Self>, client: Connection, attach: OwnedFd) -> io::Result<Box<dyn Main>>;
 
     /// Lets one further connection in for a lane, once in the life of the session.
     fn claim_lane(&self, index: usize) -> bool;
 
     /// A further connection, which was let in.
-    fn join(self: Arc<Self>, socket: OwnedFd, index: usize) -> Box<dyn Lane>;
+    fn join(self: Arc<Self>, client: Connection, index: usize) -> Box<dyn Lane>;
 
     /// How its main connection is doing.
     fn wire(&self) -> Option<Wire>;

@@ -225,6 +225,7 @@ impl Door {
                 self.fill_pool();
             }
             Mail::SessionOver(session) => self.sessions.left(session),
+            Mail::Revoked => self.end_who_is_revoked(),
             Mail::LeasesOver(ids) => ids.into_iter().for_each(|id| self.lease_is_over(core, id)),
             Mail::Kick(_) | Mail::Carry(_) | Mail::Join(_) | Mail::Stop => unreachable!("the engine handles these"),
         }
@@ -301,7 +302,7 @@ impl Door {
                 self.drop_greeting(core, slot);
             }
             Progress::Broken | Progress::Ended => self.drop_greeting(core, slot),
-            Progress::Wrong(rule) => self.broke(core, slot, rule),
+            Progress::Wrong(rule) => self.broke(core, slot, &rule),
         }
     }
 
@@ -357,6 +358,7 @@ impl Door {
             Ok(hello) => self.policy.greeting(&hello),
             Err(fault) => Some(Refusal::new(Reason::Other, format!("the greeting is damaged: {}", fault.0))),
         };
+        let refused = refused.or_else(|| self.admit(slot).err());
         if let Some(refusal) = refused {
             return self.turn_away(core, slot, refusal);
         }
@@ -364,11 +366,22 @@ impl Door {
         self.challenge(core, slot, body, Purpose::Session, |said| token.map(|t| t.server_proof(said)));
     }
 
+    /// Whether he speaks as he has to, and shows what he has to.
+    fn admit(&mut self, slot: u32) -> Result<(), Refusal> {
+        let g = self.greeting(slot);
+        let Some(security) = &g.security else { return Ok(()) };
+        g.identity = security.admit(g.peer, g.secured())?;
+        Ok(())
+    }
+
     /// A further connection of a session that is being carried.
     fn join(&mut self, core: &mut Core, slot: u32, body: &[u8]) {
         let Ok(Join { session, lane, .. }) = Join::decode(body) else {
             return self.refuse(core, slot, Reason::Other, "the join frame is damaged");
         };
+        if let Err(refusal) = self.admit(slot) {
+            return self.turn_away(core, slot, refusal);
+        }
         let known = self.sessions.get(session);
         let known = known.and_then(|s| Some((s.lane_key.clone(), s.shared.clone()?)));
         let Some((key, shared)) = known else {
@@ -392,7 +405,8 @@ impl Door {
             Err(e) => return self.refuse(core, slot, Reason::Other, format!("the server has no random bytes: {e}")),
         };
         let g = self.greeting(slot);
-        g.said = Said { first: first.to_vec(), nonce };
+        let certificate = g.secured().and(g.security.as_ref()).map(|security| security.server.fingerprint);
+        g.said = Said { first: first.to_vec(), nonce, certificate };
         g.purpose = purpose;
         let challenge = Challenge { nonce, proof: prove(&g.said) };
         g.say(core, slot, Stage::Challenging, frame(kind::CHALLENGE, &challenge.encode()));
@@ -482,8 +496,10 @@ impl Door {
             return self.refuse(core, slot, Reason::Other, "no such session, wrong proof, or the lane is taken");
         };
         // A fresh connection takes these few bytes at once.
-        let ok = fds::send_some(g.socket.as_fd(), &frame(kind::STARTED, &[]), &[], libc::MSG_DONTWAIT);
-        if ok.is_err() {
+        let g = self.greeting(slot);
+        let started = g.sealed(frame(kind::STARTED, &[]));
+        let sent = fds::send_some(g.socket.as_fd(), &started, &[], libc::MSG_DONTWAIT);
+        if !sent.is_ok_and(|n| n == started.len()) {
             return self.drop_greeting(core, slot);
         }
         let greeting = self.greetings.remove(&slot).expect("the caller has it");
@@ -491,7 +507,7 @@ impl Door {
         // Bulk data is not to hold up small records, for which the first engine is taken before others.
         let last = self.posts.len() - 1;
         let engine = last - (session as usize + index) % last.max(1);
-        self.posts[engine].post(Mail::Join(shared.join(greeting.socket, index)));
+        self.posts[engine].post(Mail::Join(shared.join(greeting.into_connection().0, index)));
     }
 
     /// The worker's Welcome: its memory is mapped here too.
@@ -514,16 +530,18 @@ impl Door {
 
     /// The handshake is over: an engine carries the session from now on.
     fn carry(&mut self, core: &mut Core, slot: u32) {
-        let g = *self.greetings.remove(&slot).expect("the caller has it");
+        let mut g = *self.greetings.remove(&slot).expect("the caller has it");
         core.release(slot);
-        let (Some(attach), Some(shared)) = (g.attach, g.shared) else { unreachable!("set by the stages before") };
-        match shared.carry(g.socket, attach) {
+        let (number, shared) = (g.session, g.shared.take());
+        let (connection, attach) = g.into_connection();
+        let (Some(attach), Some(shared)) = (attach, shared) else { unreachable!("set by the stages before") };
+        match shared.carry(connection, attach) {
             Ok(session) => {
                 let engine = spread::choose(&self.loads);
                 self.loads[engine].session_begins();
                 self.posts[engine].post(Mail::Carry(session));
             }
-            Err(e) => error!(session = g.session, error = %e, "mapping the session's rings failed"),
+            Err(e) => error!(session = number, error = %e, "mapping the session's rings failed"),
         }
     }
 
@@ -615,6 +633,14 @@ impl Door {
         }
     }
 
+    /// Who was let in by a certificate that is not taken any more.
+    fn end_who_is_revoked(&mut self) {
+        let Some(security) = self.listeners.security() else { return };
+        for (session, worker) in self.sessions.whose(|who| security.is_revoked(who)) {
+            self.workers.kill(worker, session, "the certificate of its client was revoked, ending it");
+        }
+    }
+
     /// Clients that have gone while they waited for a worker.
     fn forget_who_left(&mut self, core: &mut Core) {
         let gone = |slot: &u32| !self.greetings[slot].is_still_there();
@@ -673,7 +699,12 @@ impl Door {
         let (peer, program) = (g.peer, g.program());
         let lease = g.lease.as_ref().map(|held| tracing::field::display(held.lease.id));
         let tenant = g.lease.as_ref().map(|held| held.lease.tenant.as_str());
-        info!(session, %peer, program, worker = pid, environment = %g.environment, lease, tenant, "session begins");
+        let certificate = g.identity.as_ref().map(tracing::field::display);
+        let encrypted = g.security.as_ref().map(|_| g.secured().is_some());
+        info!(
+            session, %peer, program, worker = pid, environment = %g.environment, lease, tenant, certificate, encrypted,
+            "session begins"
+        );
         let is_of_reserve = g.lease.as_ref().is_some_and(|held| held.is_of_reserve);
         if is_of_reserve {
             info!(session, "its vGPUs are of this node's own reserve: the agent has lent them");
@@ -691,6 +722,7 @@ impl Door {
             kill_after: None,
             lease: g.lease.take(),
             client: g.client.clone().expect("it has sent its request"),
+            identity: g.identity.take(),
             meter,
             seats,
         };

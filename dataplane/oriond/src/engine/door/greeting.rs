@@ -6,23 +6,33 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
+use orion_tls::handshake::{FIRST_BYTE, Handshake, Secured};
+use orion_tls::identity::Identity;
+use orion_tls::record::{HEADER_BYTES, Opened, Outgoing, record_bytes};
 use orion_transport::fds;
 use orion_transport::proof::{LaneKey, Said};
 use orion_wire::environment::Environment;
 use orion_wire::hello::{FRAME_HEADER_BYTES, frame_header};
+use tracing::warn;
 
 use super::listeners::Arrival;
 use super::stage::{For, HANDSHAKE_TIMEOUT, Stage};
 use super::view::Client;
-use crate::engine::carrier::contract::{self, Prepare};
+use crate::engine::carrier::contract::{self, Connection, Prepare};
 use crate::engine::core::{Core, has_hung_up, shutdown};
 use crate::engine::io_ring::{Did, Done};
 use crate::engine::leases::book::Held;
 use crate::engine::peer::Peer;
+use crate::engine::security::Security;
 
 pub struct Greeting {
     pub socket: OwnedFd,
     pub peer: Peer,
+    /// What he has to keep to, where he has come over a network.
+    pub security: Option<Arc<Security>>,
+    speech: Speech,
+    /// By which certificate he was let in, where that takes one.
+    pub identity: Option<Identity>,
     /// How an engine carries a session with him; nothing where its worker does.
     pub prepare: Option<Prepare>,
     /// Counts the connections that came before.
@@ -32,6 +42,7 @@ pub struct Greeting {
     /// The frame being received.
     buffer: Vec<u8>,
     have: usize,
+    have_of_record: usize,
     out: Vec<u8>,
     out_sent: usize,
     message: Box<Message>,
@@ -49,6 +60,16 @@ pub struct Greeting {
     pub session: u64,
     under_way: u32,
     pub ending: bool,
+}
+
+/// How a client speaks. His first byte says so.
+enum Speech {
+    NotHeard,
+    Clear,
+    /// He is about to be encrypted: what was received of a record, and of ours what is on its way.
+    Shaking(Option<Box<Handshake>>, Vec<u8>),
+    /// As he is: what was received of a record.
+    Sealed(Box<Secured>, Vec<u8>),
 }
 
 pub enum Purpose {
@@ -87,23 +108,28 @@ pub enum Progress {
     /// Nothing more can be sent.
     Broken,
     /// Against the protocol.
-    Wrong(&'static str),
+    Wrong(String),
     /// It was being closed, and now nothing is under way.
     Ended,
 }
 
 impl Greeting {
     pub fn new(arrival: Arrival, number: u64) -> Greeting {
-        let Arrival { socket, peer, prepare } = arrival;
+        let Arrival { socket, peer, security, prepare } = arrival;
+        let speech = if security.is_some() { Speech::NotHeard } else { Speech::Clear };
         Greeting {
             socket,
             peer,
+            security,
+            speech,
+            identity: None,
             prepare,
             number,
             stage: Stage::Hello,
             deadline: Instant::now() + HANDSHAKE_TIMEOUT,
             buffer: Vec::new(),
             have: 0,
+            have_of_record: 0,
             out: Vec::new(),
             out_sent: 0,
             // SAFETY: all-zero is valid for each of the C structs.
@@ -115,7 +141,7 @@ impl Greeting {
             memory: None,
             attach: None,
             shared: None,
-            said: Said { first: Vec::new(), nonce: [0; 32] },
+            said: Said { first: Vec::new(), nonce: [0; 32], certificate: None },
             purpose: Purpose::Session,
             client: None,
             environment: Environment::default(),
@@ -138,9 +164,34 @@ impl Greeting {
     /// Sends these bytes, and is in this stage.
     pub fn say(&mut self, core: &mut Core, slot: u32, stage: Stage, bytes: Vec<u8>) {
         self.stage = stage;
-        self.out = bytes;
+        self.out = if stage.tells_the_worker() { bytes } else { self.sealed(bytes) };
         self.out_sent = 0;
         self.send(core, slot);
+    }
+
+    /// As it travels to the client.
+    pub fn sealed(&mut self, bytes: Vec<u8>) -> Vec<u8> {
+        let Speech::Sealed(secured, _) = &mut self.speech else { return bytes };
+        let mut records = Outgoing::default();
+        secured.sealer.seal(&bytes, &mut records).expect("a handshake is far from the last key of a connection");
+        records.slices().collect::<Vec<_>>().concat()
+    }
+
+    /// The keys that were agreed on, if any were.
+    pub fn secured(&self) -> Option<&Secured> {
+        match &self.speech {
+            Speech::Sealed(secured, _) => Some(secured),
+            _ => None,
+        }
+    }
+
+    /// For whoever carries the session.
+    pub fn into_connection(self) -> (Connection, Option<OwnedFd>) {
+        let secured = match self.speech {
+            Speech::Sealed(secured, _) => Some(secured),
+            _ => None,
+        };
+        (Connection { socket: self.socket, secured }, self.attach)
     }
 
     /// Closes the connection; true once the kernel is done with it.
@@ -163,10 +214,12 @@ impl Greeting {
             Did::Send | Did::SendAttach if done.result < 0 && !again => Progress::Broken,
             Did::Send | Did::SendAttach => {
                 self.out_sent += done.result.max(0) as usize;
-                if self.out_sent == self.out.len() {
-                    return Progress::Sent;
+                match (self.out_sent == self.out.len(), &self.speech) {
+                    (false, _) => self.send(core, done.slot),
+                    (true, Speech::Shaking(None, _)) => return Progress::Broken,
+                    (true, _) if self.stage == Stage::Hello => self.receive(core, done.slot),
+                    (true, _) => return Progress::Sent,
                 }
-                self.send(core, done.slot);
                 Progress::More
             }
             _ if again => {
@@ -178,12 +231,8 @@ impl Greeting {
                 if done.did == Did::ReceiveAttach {
                     self.memory = fds::received_fds(&self.message.header).pop().or(self.memory.take());
                 }
-                self.have += done.result as usize;
-                match self.advance_frame() {
-                    Ok(None) => {
-                        self.receive(core, done.slot);
-                        Progress::More
-                    }
+                match self.received(core, done) {
+                    Ok(None) => Progress::More,
                     Ok(Some((kind, body))) => Progress::Frame(kind, body),
                     Err(rule) => Progress::Wrong(rule),
                 }
@@ -196,12 +245,118 @@ impl Greeting {
         self.client.as_ref().map_or("", |client| &client.program)
     }
 
-    /// The rest of the frame, and never more: what follows belongs to somebody else.
+    /// Takes in what has come: a whole frame, or nothing yet, and then more is on its way.
+    fn received(&mut self, core: &mut Core, done: Done) -> Result<Option<(u32, Vec<u8>)>, String> {
+        let n = done.result as usize;
+        let from_worker = self.stage.hears_the_worker();
+        if matches!(self.speech, Speech::NotHeard) && !from_worker {
+            self.speech = match self.buffer[0] {
+                FIRST_BYTE => {
+                    let security = self.security.as_ref().expect("else he is known to speak in the clear");
+                    let config = security.server.config.clone();
+                    Speech::Shaking(Some(Box::new(Handshake::server(config)?)), self.buffer.clone())
+                }
+                _ => Speech::Clear,
+            };
+        }
+        if from_worker || matches!(self.speech, Speech::Clear) {
+            self.have += n;
+            let frame = self.advance_frame()?;
+            if frame.is_none() {
+                self.receive(core, done.slot);
+            }
+            return Ok(frame);
+        }
+        self.have_of_record += n;
+        self.record(core, done.slot)
+    }
+
+    /// What is there of a record of TLS.
+    fn record(&mut self, core: &mut Core, slot: u32) -> Result<Option<(u32, Vec<u8>)>, String> {
+        let (Speech::Shaking(_, record) | Speech::Sealed(_, record)) = &mut self.speech else {
+            unreachable!("the caller looked")
+        };
+        match record_bytes(&record[..self.have_of_record])? {
+            Some(len) if len < self.have_of_record => return Err("its first record is shorter than any is".to_owned()),
+            Some(len) if len == self.have_of_record => record.truncate(len),
+            whole => {
+                record.resize(whole.unwrap_or(HEADER_BYTES), 0);
+                self.receive(core, slot);
+                return Ok(None);
+            }
+        }
+        let record = std::mem::replace(record, vec![0; HEADER_BYTES]);
+        self.have_of_record = 0;
+        match &mut self.speech {
+            Speech::Shaking(..) => self.shake(core, slot, &record).map(|()| None),
+            _ => self.open(core, slot, record),
+        }
+    }
+
+    /// The next step of agreeing on keys. Where it fails the client is told, and the connection ends behind that.
+    fn shake(&mut self, core: &mut Core, slot: u32, record: &[u8]) -> Result<(), String> {
+        let Speech::Shaking(handshake, _) = &mut self.speech else { unreachable!("the caller looked") };
+        let mut out = Vec::new();
+        let stepped = handshake.as_mut().expect("nothing is received behind its end").step(record, &mut out);
+        match &stepped {
+            Ok(false) => {}
+            Ok(true) => {
+                let done = handshake.take().expect("as above").finish()?;
+                self.speech = Speech::Sealed(Box::new(done), vec![0; HEADER_BYTES]);
+            }
+            Err(why) => {
+                warn!(peer = %self.peer, why, "no keys were agreed on");
+                if out.is_empty() {
+                    return Err(why.clone());
+                }
+                *handshake = None;
+            }
+        }
+        match out.is_empty() {
+            true => self.receive(core, slot),
+            false => {
+                (self.out, self.out_sent) = (out, 0);
+                self.send(core, slot);
+            }
+        }
+        Ok(())
+    }
+
+    /// A record of somebody with whom keys were agreed on. A frame ends a record: nobody speaks before he is answered.
+    fn open(&mut self, core: &mut Core, slot: u32, mut record: Vec<u8>) -> Result<Option<(u32, Vec<u8>)>, String> {
+        let Speech::Sealed(secured, _) = &mut self.speech else { unreachable!("the caller looked") };
+        let plain = match secured.opener.open(&mut record)? {
+            Opened::Record { plain, .. } => plain,
+            Opened::Closed | Opened::Part => return Err("it ended in the middle of the handshake".to_owned()),
+        };
+        let mut plain = &record[plain];
+        while !plain.is_empty() {
+            let n = plain.len().min(self.buffer.len() - self.have);
+            self.buffer[self.have..self.have + n].copy_from_slice(&plain[..n]);
+            self.have += n;
+            plain = &plain[n..];
+            match self.advance_frame()? {
+                None => {}
+                Some(frame) if plain.is_empty() => return Ok(Some(frame)),
+                Some(_) => return Err("there are bytes behind a frame".to_owned()),
+            }
+        }
+        self.receive(core, slot);
+        Ok(None)
+    }
+
+    /// The rest of the frame or record, and never more: what follows belongs to somebody else.
     fn receive(&mut self, core: &mut Core, slot: u32) {
-        let rest = &mut self.buffer[self.have..];
+        let from_worker = self.stage.hears_the_worker();
+        let rest = match &mut self.speech {
+            Speech::Shaking(_, record) | Speech::Sealed(_, record) if !from_worker => {
+                &mut record[self.have_of_record..]
+            }
+            _ => &mut self.buffer[self.have..],
+        };
         let (to, len) = (rest.as_mut_ptr(), rest.len());
         self.under_way += 1;
-        if !self.stage.hears_the_worker() {
+        if !from_worker {
             // SAFETY: the buffer is not touched before the completion.
             return unsafe { core.io.receive(slot, Did::Receive, self.socket.as_raw_fd(), to, len, 0) };
         }
@@ -228,14 +383,14 @@ impl Greeting {
     }
 
     /// Kind and body, once the frame is complete.
-    fn advance_frame(&mut self) -> Result<Option<(u32, Vec<u8>)>, &'static str> {
+    fn advance_frame(&mut self) -> Result<Option<(u32, Vec<u8>)>, String> {
         if self.have < self.buffer.len() {
             return Ok(None);
         }
         let header = self.buffer[..FRAME_HEADER_BYTES].try_into().expect("a whole header");
-        let (kind, len) = frame_header(&header).map_err(|fault| fault.0)?;
+        let (kind, len) = frame_header(&header).map_err(|fault| fault.0.to_owned())?;
         if len > self.stage.frame_bytes_max() {
-            return Err("handshake frame too long");
+            return Err("handshake frame too long".to_owned());
         }
         if self.have < FRAME_HEADER_BYTES + len {
             self.buffer.resize(FRAME_HEADER_BYTES + len, 0);

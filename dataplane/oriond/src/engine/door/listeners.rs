@@ -4,6 +4,7 @@
 
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tracing::warn;
@@ -13,6 +14,7 @@ use crate::engine::carrier::contract::{Listener, Prepare};
 use crate::engine::core::{Core, Owner};
 use crate::engine::io_ring::Done;
 use crate::engine::peer::Peer;
+use crate::engine::security::Security;
 use crate::engine::settings::Settings;
 
 /// Most likely we are out of descriptors; trying again at once would only fail again.
@@ -30,6 +32,7 @@ pub struct Listeners {
 pub struct Arrival {
     pub socket: OwnedFd,
     pub peer: Peer,
+    pub security: Option<Arc<Security>>,
     pub prepare: Option<Prepare>,
 }
 
@@ -44,6 +47,11 @@ impl Listeners {
 
     pub fn addresses(&self) -> Vec<String> {
         self.all.iter().map(|(_, listener)| listener.address()).collect()
+    }
+
+    /// What whoever comes over a network has to keep to.
+    pub fn security(&self) -> Option<Arc<Security>> {
+        self.all.iter().find_map(|(_, listener)| listener.security())
     }
 
     pub fn begin(&mut self, core: &mut Core) {
@@ -89,7 +97,7 @@ impl Listeners {
             return None;
         }
         match listener.receive(&socket) {
-            Ok(peer) => Some(Arrival { socket, peer, prepare: listener.prepare() }),
+            Ok(peer) => Some(Arrival { socket, peer, security: listener.security(), prepare: listener.prepare() }),
             Err(e) => {
                 warn!(error = %e, "setting up a connection failed");
                 None

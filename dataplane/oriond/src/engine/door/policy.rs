@@ -85,7 +85,7 @@ mod tests {
 
     /// Whether a client with this token gets a session.
     fn is_let_in(policy: &Policy, peer: Peer, token: Option<&str>, strange: bool) -> bool {
-        let said = Said { first: b"hello".to_vec(), nonce: [7; 32] };
+        let said = Said { first: b"hello".to_vec(), nonce: [7; 32], certificate: None };
         let request = b"request";
         let proof = token.map(|t| Token::new(t, "a test").expect("a token").client_proof(&said, request));
         let shown = Shown { peer, said: &said, request, proof, lease: &[] };
@@ -112,7 +112,7 @@ mod tests {
     #[test]
     fn a_proof_of_another_request_is_none() {
         let policy = policy(Some("0123456789abcdef"));
-        let said = Said { first: b"hello".to_vec(), nonce: [7; 32] };
+        let said = Said { first: b"hello".to_vec(), nonce: [7; 32], certificate: None };
         let proof = policy.token.as_ref().map(|t| t.client_proof(&said, b"another request"));
         let shown = Shown { peer: REMOTE, said: &said, request: b"request", proof, lease: &[] };
         assert!(policy.request(&shown, || None).is_some());

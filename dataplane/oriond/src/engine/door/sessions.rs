@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use orion_tls::identity::Identity;
 use orion_transport::proof::LaneKey;
 use orion_wire::lease::LeaseId;
 
@@ -31,6 +32,8 @@ pub struct Session {
     /// By which it was let in, where this server belongs to a pool. It is over when the worker has ended.
     pub lease: Option<Held>,
     pub client: Client,
+    /// By which certificate it was let in, where that takes one.
+    pub identity: Option<Identity>,
     /// What its vGPUs use.
     pub meter: Arc<Meter>,
     /// Where the time of its GPUs is divided.
@@ -73,6 +76,12 @@ impl Sessions {
     pub fn of_lease(&self, id: LeaseId) -> Option<(u64, u32)> {
         let is_its = |s: &Session| s.lease.as_ref().is_some_and(|held| held.lease.id == id);
         self.0.iter().find(|(_, s)| is_its(s)).map(|(number, s)| (*number, s.worker))
+    }
+
+    /// The sessions, and their workers, of those for whom this is so.
+    pub fn whose(&self, is_so: impl Fn(&Identity) -> bool) -> Vec<(u64, u32)> {
+        let its = self.0.iter().filter(|(_, s)| s.identity.as_ref().is_some_and(&is_so));
+        its.map(|(number, s)| (*number, s.worker)).collect()
     }
 
     /// The client has said START to its worker.
@@ -126,7 +135,7 @@ mod tests {
     use super::*;
 
     fn session(start_by: Option<Instant>) -> Session {
-        let lane_key = LaneKey::new(None, &Said { first: Vec::new(), nonce: [0; 32] });
+        let lane_key = LaneKey::new(None, &Said { first: Vec::new(), nonce: [0; 32], certificate: None });
         let client = Client { source: Source::User(0), home: [0; 16], pid: 1, program: String::new() };
         let meter = Arc::new(Meter::create().expect("a page"));
         let (worker, guest) = (3, Some(9));
@@ -139,6 +148,7 @@ mod tests {
             kill_after: None,
             lease: None,
             client,
+            identity: None,
             meter,
             seats: None,
         }

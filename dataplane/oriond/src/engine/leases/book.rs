@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use orion_tls::Fingerprint;
 use orion_transport::lease::{Instance, LeaseKey, Shown};
 use orion_transport::proof::{Token, fresh_nonce};
 use orion_wire::agent::{Answer, Gpu, Used};
@@ -19,6 +20,8 @@ const OFFER_MS_MAX: u64 = 600_000;
 pub struct Book {
     instance: Instance,
     is_software: bool,
+    /// What clients elsewhere are shown.
+    certificate: Option<Fingerprint>,
     pages: Mutex<Pages>,
     changed: Condvar,
 }
@@ -111,10 +114,10 @@ impl Drop for Held {
 }
 
 impl Book {
-    pub fn new(is_software: bool) -> Result<Arc<Book>, String> {
+    pub fn new(is_software: bool, certificate: Option<Fingerprint>) -> Result<Arc<Book>, String> {
         let nonce = fresh_nonce().map_err(|e| format!("reading random bytes failed: {e}"))?;
         let instance = nonce[..16].try_into().expect("sixteen of 32 bytes");
-        Ok(Arc::new(Book { instance, is_software, pages: Mutex::default(), changed: Condvar::new() }))
+        Ok(Arc::new(Book { instance, is_software, certificate, pages: Mutex::default(), changed: Condvar::new() }))
     }
 
     fn pages(&self) -> MutexGuard<'_, Pages> {
@@ -146,7 +149,12 @@ impl Book {
     /// Who this is, for the agent.
     pub fn who(&self) -> Answer {
         match &self.pages().gpus {
-            Some(gpus) => Answer::Server { instance: self.instance, is_software: self.is_software, gpus: gpus.clone() },
+            Some(gpus) => Answer::Server {
+                instance: self.instance,
+                is_software: self.is_software,
+                certificate: self.certificate.map(|fingerprint| fingerprint.0),
+                gpus: gpus.clone(),
+            },
             None => Answer::No { reason: "no worker is warm yet, and before that nobody knows the GPUs".into() },
         }
     }
@@ -249,7 +257,7 @@ mod tests {
     }
 
     fn try_with(book: &Arc<Book>, lease: &Lease) -> Result<Held, String> {
-        let (signed, said) = (key().sign(lease), Said { first: b"hello".to_vec(), nonce: [7; 32] });
+        let (signed, said) = (key().sign(lease), Said { first: b"hello".to_vec(), nonce: [7; 32], certificate: None });
         let proof = Some(signed.token().client_proof(&said, &signed.body));
         let shown = Shown { lease: &signed.body, said: &said, request: &signed.body, proof };
         book.take(&shown).map_err(|refusal| refusal.text)
@@ -264,7 +272,7 @@ mod tests {
 
     #[test]
     fn a_lease_is_for_one_session_and_its_end_is_told_until_it_is_heard_of() {
-        let book = Book::new(true).expect("random bytes");
+        let book = Book::new(true, None).expect("random bytes");
         let refused = try_with(&book, &lease(1)).err().expect("nobody has said where this belongs");
         assert!(refused.contains("orion-agent"), "{refused}");
         book.belong("a".into(), key(), NOW);
@@ -291,7 +299,7 @@ mod tests {
 
     #[test]
     fn a_lease_that_was_taken_back_lets_nobody_in() {
-        let book = Book::new(true).expect("random bytes");
+        let book = Book::new(true, None).expect("random bytes");
         book.belong("a".into(), key(), NOW);
         book.taken_back(&[lease(1).id]);
         let refused = try_with(&book, &lease(1)).err().expect("it is over");
@@ -303,7 +311,7 @@ mod tests {
 
     #[test]
     fn a_lease_of_the_reserve_is_told_apart_and_a_new_key_makes_old_ones_worthless() {
-        let book = Book::new(true).expect("random bytes");
+        let book = Book::new(true, None).expect("random bytes");
         // Nobody knows a controller yet.
         book.keep("a".into(), key(), NOW);
         let held = try_with(&book, &lease(1)).expect("a good lease");
@@ -327,7 +335,7 @@ mod tests {
 
     #[test]
     fn who_waits_for_a_change_hears_of_it() {
-        let book = Book::new(false).expect("random bytes");
+        let book = Book::new(false, None).expect("random bytes");
         assert!(matches!(book.who(), Answer::No { .. }));
         book.has_gpus(Vec::new());
         assert!(matches!(book.who(), Answer::Server { is_software: false, .. }));

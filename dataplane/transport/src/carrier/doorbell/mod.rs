@@ -16,8 +16,9 @@ use orion_ring::bell::{Bell, SEATS, Seat};
 use orion_wire::Pages;
 use orion_wire::address::Server;
 
-use super::contract::{Attached, Way};
+use super::contract::{Attached, Security, Way};
 use super::shm::{LocalSession, Mapped, map, reach_locally};
+use crate::channel::Channel;
 use crate::client::handshake::{Caller, NoSession, Tuning, start};
 use crate::scatter::Listener;
 
@@ -41,17 +42,17 @@ impl Way for Doorbell {
         Ok(Arc::new(Doorbells(fds.try_into().map_err(wrong)?)))
     }
 
-    fn reach(&self, server: &Server, caller: &Caller) -> Result<(OwnedFd, bool), NoSession> {
+    fn reach(&self, server: &Server, caller: &Caller) -> Result<(Channel, bool), NoSession> {
         reach_locally(server, caller)
     }
 
     fn attach(&self, server: &Server, caller: &Caller, _: Tuning, _: Listener) -> Result<Attached, NoSession> {
-        let Mapped { socket, welcome, memory, heap } = map(server, caller)?;
+        let Mapped { mut channel, welcome, memory, heap } = map(server, caller)?;
         let bells = Doorbells::new().map_err(|e| format!("making doorbells failed: {e}"))?;
         let fds = bells.0.each_ref().map(AsFd::as_fd);
-        start(server, socket.as_fd(), &self.start(heap.base() as u64), &fds)?;
-        let session = Arc::new(LocalSession::new(socket, Arc::new(bells)));
-        Ok(Attached::new(welcome, memory, heap, false, session))
+        start(server, &mut channel, &self.start(heap.base() as u64), &fds)?;
+        let session = Arc::new(LocalSession::new(channel, Arc::new(bells)));
+        Ok(Attached::new(welcome, memory, heap, Security::LOCAL, session))
     }
 }
 

@@ -15,7 +15,8 @@ use orion_wire::address::Server;
 use orion_wire::hello::Welcome;
 use orion_wire::refusal::Reason;
 
-use super::contract::{Attached, Carrier, Death, Lost, Way};
+use super::contract::{Attached, Carrier, Death, Lost, Security, Way};
+use crate::channel::Channel;
 use crate::client::handshake::{
     Caller, Greeted, NoSession, Tuning, greet, layout, map_heap, mapping_failed, shutdown, start,
 };
@@ -33,21 +34,21 @@ impl Way for Shm {
         Pages::Shared
     }
 
-    fn reach(&self, server: &Server, caller: &Caller) -> Result<(OwnedFd, bool), NoSession> {
+    fn reach(&self, server: &Server, caller: &Caller) -> Result<(Channel, bool), NoSession> {
         reach_locally(server, caller)
     }
 
     fn attach(&self, server: &Server, caller: &Caller, _: Tuning, _: Listener) -> Result<Attached, NoSession> {
-        let Mapped { socket, welcome, memory, heap } = map(server, caller)?;
-        start(server, socket.as_fd(), &self.start(heap.base() as u64), &[])?;
-        let carrier = Arc::new(LocalSession::new(socket, Arc::new(Futex)));
-        Ok(Attached::new(welcome, memory, heap, false, carrier))
+        let Mapped { mut channel, welcome, memory, heap } = map(server, caller)?;
+        start(server, &mut channel, &self.start(heap.base() as u64), &[])?;
+        let carrier = Arc::new(LocalSession::new(channel, Arc::new(Futex)));
+        Ok(Attached::new(welcome, memory, heap, Security::LOCAL, carrier))
     }
 }
 
 /// A session that is all there but for its start.
 pub struct Mapped {
-    pub socket: OwnedFd,
+    pub channel: Channel,
     pub welcome: Welcome,
     pub memory: Memory,
     pub heap: Heap,
@@ -55,24 +56,24 @@ pub struct Mapped {
 
 /// Greets a server on this machine and maps the memory that comes with its welcome.
 pub fn map(server: &Server, caller: &Caller) -> Result<Mapped, NoSession> {
-    let (socket, Greeted { welcome, mut fds, .. }) = greet_locally(server, caller)?;
+    let (channel, Greeted { welcome, mut fds, .. }) = greet_locally(server, caller)?;
     let fd = fds.pop().ok_or_else(|| format!("{server} sent no session memory"))?;
     let layout = layout(&welcome).expect("greet has checked it");
     let memory = Memory::open(fd, layout).map_err(|e| format!("mapping the session memory of {server} failed: {e}"))?;
     let heap = map_heap(&memory).map_err(|e| mapping_failed(layout.heap_bytes, e))?;
-    Ok(Mapped { socket, welcome, memory, heap })
+    Ok(Mapped { channel, welcome, memory, heap })
 }
 
-pub fn greet_locally(server: &Server, caller: &Caller) -> Result<(OwnedFd, Greeted), NoSession> {
-    let (socket, trusted) = reach_locally(server, caller)?;
-    let greeted = greet(server, socket.as_fd(), caller, trusted)?;
-    Ok((socket, greeted))
+pub fn greet_locally(server: &Server, caller: &Caller) -> Result<(Channel, Greeted), NoSession> {
+    let (mut channel, trusted) = reach_locally(server, caller)?;
+    let greeted = greet(server, &mut channel, caller, trusted)?;
+    Ok((channel, greeted))
 }
 
-pub fn reach_locally(server: &Server, caller: &Caller) -> Result<(OwnedFd, bool), NoSession> {
+pub fn reach_locally(server: &Server, caller: &Caller) -> Result<(Channel, bool), NoSession> {
     let socket = connect(server)?;
     let trusted = is_trusted(server, &socket, caller)?;
-    Ok((socket, trusted))
+    Ok((Channel::from(socket), trusted))
 }
 
 /// Whether the system vouches for who listens: this user or root, neither of which needs us to get at this process. A
@@ -116,14 +117,14 @@ fn connect(server: &Server) -> Result<OwnedFd, String> {
 
 /// A session with a worker of this machine, which has its own copy of the socket.
 pub struct LocalSession {
-    socket: OwnedFd,
+    channel: Channel,
     bell: Arc<dyn Bell>,
     lost: Lost,
 }
 
 impl LocalSession {
-    pub fn new(socket: OwnedFd, bell: Arc<dyn Bell>) -> LocalSession {
-        LocalSession { socket, bell, lost: Lost::default() }
+    pub fn new(channel: Channel, bell: Arc<dyn Bell>) -> LocalSession {
+        LocalSession { channel, bell, lost: Lost::default() }
     }
 }
 
@@ -141,7 +142,12 @@ impl Carrier for LocalSession {
             let mut byte = 0u8;
             // SAFETY: looks at one byte of a socket we own, into a local.
             let n = unsafe {
-                libc::recv(self.socket.as_raw_fd(), (&raw mut byte).cast(), 1, libc::MSG_PEEK | libc::MSG_DONTWAIT)
+                libc::recv(
+                    self.channel.as_fd().as_raw_fd(),
+                    (&raw mut byte).cast(),
+                    1,
+                    libc::MSG_PEEK | libc::MSG_DONTWAIT,
+                )
             };
             match n {
                 0 => drop(self.lost.set(Death::Gone)),
@@ -157,10 +163,10 @@ impl Carrier for LocalSession {
 
     fn close(&self) {
         self.lost.set(Death::Closed);
-        shutdown(&self.socket);
+        shutdown(self.channel.as_fd());
     }
 
     fn sockets(&self) -> Vec<RawFd> {
-        vec![self.socket.as_raw_fd()]
+        vec![self.channel.as_fd().as_raw_fd()]
     }
 }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use orion_ring::{Spin, load};
 
-use super::{Patience, looks_readable, poll, readable};
+use super::patience::{Patience, looks_readable, poll, readable};
 
 /// Who has just been answered often asks again: for so long the receiving thread looks all the same. A training step that
 /// reads its loss waits three times, with up to a millisecond in between; with 200 us here such steps took 10 % longer.

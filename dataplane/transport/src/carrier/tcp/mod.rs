@@ -5,43 +5,55 @@
 //! orion-receive   main connection -> reply and event ring, heap
 //! orion-lane-N    chunks -> lane N            orion-land-N    lane N -> heap
 //! ```
+//! Each of them encrypts or decrypts what it moves, where the server is not this machine's own: by TLS, unless somebody
+//! says that everything may be read on its way.
 
 // UNSAFETY: sends from and receives into ring and heap memory by address.
 
 mod awaited;
+mod halves;
+mod patience;
 
 use std::collections::VecDeque;
 use std::io;
 use std::net::{TcpStream, ToSocketAddrs};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use orion_ring::bell::{Bell, Futex};
 use orion_ring::futex::{self, Among};
 use orion_ring::memory::Which;
-use orion_ring::{Consumer, Heap, Memory, Releaser, Spin, pause_after};
+use orion_ring::{Consumer, Heap, Memory, Releaser, Spin};
+use orion_tls::handshake::Secured;
+use orion_tls::is_loopback;
+use orion_tls::trust::{self, ENVIRONMENT};
 use orion_wire::address::Server;
 use orion_wire::hello::{Challenge, Join, kind};
 use orion_wire::record::HeapRange;
 use orion_wire::{Fault, Pages};
 
-use super::contract::{Attached, Carrier, Death, Lost, Way};
+use super::contract::{Attached, Carrier, Death, Lost, Security, Way};
+use crate::channel::Channel;
 use crate::client::handshake::{
-    Caller, Greeted, NoSession, Tuning, greet, layout, map_heap, mapping_failed, shutdown, start,
+    Caller, Greeted, NoSession, Tuning, WELCOME_SECONDS_MAX, greet, layout, lost_during, map_heap, mapping_failed,
+    say_if_late, shutdown, start,
 };
 use crate::client::say;
 use crate::gather::{Gather, Stripe};
 use crate::lanes::{LANES_MAX, LaneCounts, Striper};
 use crate::proof::{LaneKey, Said, fresh_nonce, is_same};
 use crate::scatter::{Blocked, Listener, Scatter};
+use crate::socket;
 use crate::stream::{Frame, STREAM_HEADER_BYTES, STRIPE_BYTES_MIN, StreamHeader};
-use crate::{fds, socket};
 use awaited::Awaited;
+use halves::{Receiver, Sender, halves};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const RECEIVE_BYTES: usize = 256 << 10;
+/// As that, of a lane, whose records are opened before they go to the heap.
+const LANE_BYTES: usize = 128 << 10;
 /// Bulk data keeps coming or not at all.
 const LANE_SPIN: Duration = Duration::from_micros(200);
 /// How long a posted copy to the host is kept back for the wait that usually follows: two messages cost the server's
@@ -64,8 +76,8 @@ impl Way for Tcp {
         Pages::Mirrored
     }
 
-    fn reach(&self, server: &Server, _: &Caller) -> Result<(OwnedFd, bool), NoSession> {
-        Ok((reach(server)?, false))
+    fn reach(&self, server: &Server, caller: &Caller) -> Result<(Channel, bool), NoSession> {
+        Ok((reach(server, &way(server, caller)?)?, false))
     }
 
     fn attach(
@@ -75,12 +87,18 @@ impl Way for Tcp {
         tuning: Tuning,
         listener: Listener,
     ) -> Result<Attached, NoSession> {
-        let main = reach(server)?;
-        let Greeted { welcome, lane_key, .. } = greet(server, main.as_fd(), caller, false)?;
+        let way = way(server, caller)?;
+        let mut main = reach(server, &way)?;
+        let Greeted { welcome, lane_key, .. } = greet(server, &mut main, caller, false)?;
         let layout = layout(&welcome).expect("greet has checked it");
         let memory = Memory::create(layout).map_err(|e| format!("creating the session memory failed: {e}"))?;
         let heap = map_heap(&memory).map_err(|e| mapping_failed(layout.heap_bytes, e))?;
-        start(server, main.as_fd(), &self.start(heap.base() as u64), &[])?;
+        start(server, &mut main, &self.start(heap.base() as u64), &[])?;
+        let security = Security {
+            is_proved: caller.token.is_some() || caller.lease.is_some() || caller.trust.says_whom(),
+            is_encrypted: Some(main.is_encrypted()),
+        };
+        let (main, secured) = main.into_parts();
 
         let commands = memory.consumer(Which::Command).map_err(|e| format!("mapping the command ring failed: {e}"))?;
         let link = Arc::new(TcpLink {
@@ -97,16 +115,41 @@ impl Way for Tcp {
             lane_spin: Spin::adaptive(LANE_SPIN.min(Duration::from_micros(tuning.spin_us))),
             lost: Lost::default(),
         });
-        let address = server.host().expect("it was connected to");
-        start_pumps(&link, &memory, commands, address, welcome.session, lane_key)
+        let address = server.host().expect("it was connected to").to_owned();
+        let belongs = Belongs { address, way, session: welcome.session, key: lane_key };
+        start_pumps(&link, &memory, commands, secured, belongs)
             .map_err(|e| format!("starting the connection's threads failed: {e}"))?;
-        Ok(Attached::new(welcome, memory, heap, caller.token.is_none() && caller.lease.is_none(), link))
+        Ok(Attached::new(welcome, memory, heap, security, link))
     }
 }
 
-fn reach(server: &Server) -> Result<OwnedFd, String> {
-    let address = server.host().ok_or_else(|| format!("{server} is no address on a network"))?;
-    connect(address).map_err(|e| unreachable(server, e))
+fn host(server: &Server) -> Result<&str, String> {
+    server.host().ok_or_else(|| format!("{server} is no address on a network"))
+}
+
+/// How to speak to the server. Who has its token need not know its certificate: each side proves to the other that it
+/// sees the same one.
+pub fn way(server: &Server, caller: &Caller) -> Result<trust::Way, String> {
+    let (address, trust) = (host(server)?, &caller.trust);
+    let goes_out = trust.always || !is_loopback(address);
+    if goes_out && caller.token.is_some() && !trust.says_whom() && !trust.insecure {
+        return trust.unproved_to(address, ENVIRONMENT);
+    }
+    trust.way_to(address, ENVIRONMENT).map_err(|why| match trust.says_whom() || trust.insecure {
+        true => why,
+        false => format!("{why}; or its token (ORION_TOKEN_FILE), by which it is known too"),
+    })
+}
+
+/// A connection to the server, encrypted if the way is.
+pub fn reach(server: &Server, way: &trust::Way) -> Result<Channel, String> {
+    let socket = connect(host(server)?).map_err(|e| unreachable(server, e))?;
+    let failed = |e: io::Error| match e.kind() {
+        io::ErrorKind::InvalidData => format!("{server}: {e}"),
+        _ => lost_during(server, "agreeing on keys", e),
+    };
+    socket::receive_timeout(socket.as_fd(), WELCOME_SECONDS_MAX).map_err(failed)?;
+    Channel::open(socket, way, &|socket: BorrowedFd<'_>| say_if_late(server, socket)).map_err(failed)
 }
 
 /// Connects with the options every connection of a session has.
@@ -172,10 +215,10 @@ impl TcpLink {
         if !self.lost.set(death) {
             return;
         }
-        shutdown(&self.main);
+        shutdown(self.main.as_fd());
         for lane in &self.lanes {
             if let Some(socket) = lane.socket.lock().expect("nothing panics under this lock").as_ref() {
-                shutdown(socket);
+                shutdown(socket.as_fd());
             }
             lane.filled.notify_all();
             lane.emptied.notify_all();
@@ -222,10 +265,10 @@ fn start_pumps(
     link: &Arc<TcpLink>,
     memory: &Memory,
     commands: Consumer,
-    address: &str,
-    session: u64,
-    lane_key: LaneKey,
+    secured: Option<Box<Secured>>,
+    belongs: Belongs,
 ) -> io::Result<()> {
+    let (sender, receiver) = halves(secured, RECEIVE_BYTES);
     let scatter = Scatter::new(
         vec![(Frame::Reply, memory.producer(Which::Reply)?), (Frame::Event, memory.producer(Which::Event)?)],
         link.heap,
@@ -234,18 +277,18 @@ fn start_pumps(
     with_signals_blocked(|| {
         let l = link.clone();
         spawn("orion-send".into(), move || {
-            let end = send_commands(&l, commands);
+            let end = send_commands(&l, sender, commands);
             finish(&l, end);
         })?;
         let l = link.clone();
         spawn("orion-receive".into(), move || {
-            let end = receive(&l, scatter);
+            let end = receive(&l, receiver, scatter);
             finish(&l, end);
         })?;
         for index in 0..link.lanes.len() {
             let l = link.clone();
-            let (address, key) = (address.to_owned(), lane_key.clone());
-            spawn(format!("orion-lane-{index}"), move || serve_lane(&l, index, &address, session, &key))?;
+            let belongs = belongs.clone();
+            spawn(format!("orion-lane-{index}"), move || serve_lane(&l, index, &belongs))?;
         }
         Ok(())
     })
@@ -371,7 +414,7 @@ impl Lane {
     }
 }
 
-fn send_commands(link: &TcpLink, mut commands: Consumer) -> Result<(), Death> {
+fn send_commands(link: &TcpLink, mut sender: Sender, mut commands: Consumer) -> Result<(), Death> {
     let mut batch = Gather::default();
     let mut lanes = Lanes { link, striper: Striper::default() };
     while !link.lost() {
@@ -390,7 +433,8 @@ fn send_commands(link: &TcpLink, mut commands: Consumer) -> Result<(), Death> {
             continue;
         }
         while !batch.is_empty() {
-            let sent = send_parts(&link.main, batch.parts())?;
+            // SAFETY: the parts point to memory that stays mapped for the life of the process.
+            let sent = unsafe { sender.send(&link.main, batch.parts())? };
             batch.advance(sent);
         }
         batch.clear();
@@ -400,18 +444,19 @@ fn send_commands(link: &TcpLink, mut commands: Consumer) -> Result<(), Death> {
     Ok(())
 }
 
-fn receive(link: &TcpLink, mut scatter: Scatter) -> Result<(), Death> {
+fn receive(link: &TcpLink, mut receiver: Receiver, mut scatter: Scatter) -> Result<(), Death> {
     let mut buffer = vec![0u8; RECEIVE_BYTES];
     loop {
         if let Some((to, len)) = scatter.in_place() {
             // SAFETY: `in_place` gave `len` writable bytes of the heap.
-            let n = unsafe { receive_some(&link.main, to, len, 0, &link.awaited.looking(link.spin))? };
+            let n = unsafe { receiver.receive_some(&link.main, to, len, 0, &link.awaited.looking(link.spin))? };
             scatter.received_in_place(n);
             continue;
         }
         // SAFETY: the buffer is ours.
         let n = unsafe {
-            receive_some(&link.main, buffer.as_mut_ptr(), buffer.len(), 0, &link.awaited.looking(link.spin))?
+            let patience = link.awaited.looking(link.spin);
+            receiver.receive_some(&link.main, buffer.as_mut_ptr(), buffer.len(), 0, &patience)?
         };
         let mut at = 0;
         loop {
@@ -458,13 +503,15 @@ fn wait_barrier(link: &TcpLink, scatter: &mut Scatter) -> Result<(), Death> {
 }
 
 /// Both directions of one lane. A lane that cannot join is not used; one that breaks later ends the session.
-fn serve_lane(link: &Arc<TcpLink>, index: usize, address: &str, session: u64, key: &LaneKey) {
-    let Ok(socket) = join(address, index, session, key) else { return };
+fn serve_lane(link: &Arc<TcpLink>, index: usize, belongs: &Belongs) {
+    let Ok(channel) = belongs.join(index) else { return };
+    let (socket, secured) = channel.into_parts();
+    let (mut sender, receiver) = halves(secured, LANE_BYTES);
     let socket = Arc::new(socket);
     *link.lanes[index].socket.lock().expect("nothing panics under this lock") = Some(socket.clone());
     let (l, s) = (link.clone(), socket.clone());
     let receiver = spawn(format!("orion-land-{index}"), move || {
-        let end = receive_chunks(&l, index, &s);
+        let end = receive_chunks(&l, index, &s, receiver);
         finish(&l, end);
     });
     if receiver.is_err() {
@@ -473,35 +520,47 @@ fn serve_lane(link: &Arc<TcpLink>, index: usize, address: &str, session: u64, ke
     // Release pairs with the Acquire in `stripe`: the lane's socket is in place.
     link.lanes_ready.fetch_add(1, Ordering::Release);
     if link.lost() {
-        shutdown(&socket);
+        shutdown(socket.as_fd());
     }
     while let Some(chunk) = link.lanes[index].take(link) {
-        if let Err(end) = send_chunk(link, &socket, chunk) {
+        if let Err(end) = send_chunk(link, &socket, &mut sender, chunk) {
             return finish(link, Err(end));
         }
     }
 }
 
-/// A further connection of a session. Each side proves to the other that it knows what began the session.
-pub fn join(address: &str, lane: usize, session: u64, key: &LaneKey) -> io::Result<OwnedFd> {
-    let socket = connect(address)?;
-    let refused = || io::Error::from(io::ErrorKind::PermissionDenied);
-    socket::receive_timeout(socket.as_fd(), CONNECT_TIMEOUT.as_secs() as i64)?;
-    let first = Join { session, lane: lane as u64, nonce: fresh_nonce()? }.encode();
-    fds::send_frame(socket.as_fd(), kind::JOIN, &first, &[])?;
-    let (kind::CHALLENGE, body, _) = fds::recv_frame(socket.as_fd())? else { return Err(refused()) };
-    let challenge = Challenge::decode(&body).map_err(|_| refused())?;
-    let said = Said { first, nonce: challenge.nonce };
-    if !challenge.proof.is_some_and(|proof| is_same(&proof, &key.server_proof(&said))) {
-        return Err(refused());
-    }
-    fds::send_frame(socket.as_fd(), kind::PROOF, &key.client_proof(&said), &[])?;
-    let (kind::STARTED, ..) = fds::recv_frame(socket.as_fd())? else { return Err(refused()) };
-    socket::receive_timeout(socket.as_fd(), 0)?;
-    Ok(socket)
+/// What further connections of a session need.
+#[derive(Clone)]
+pub struct Belongs {
+    pub address: String,
+    pub way: trust::Way,
+    pub session: u64,
+    pub key: LaneKey,
 }
 
-fn send_chunk(link: &TcpLink, socket: &OwnedFd, chunk: HeapRange) -> Result<(), Death> {
+impl Belongs {
+    /// A further connection. Each side proves to the other that it knows what began the session.
+    pub fn join(&self, lane: usize) -> io::Result<Channel> {
+        let socket = connect(&self.address)?;
+        let refused = || io::Error::from(io::ErrorKind::PermissionDenied);
+        socket::receive_timeout(socket.as_fd(), CONNECT_TIMEOUT.as_secs() as i64)?;
+        let mut channel = Channel::open(socket, &self.way, &|_| {})?;
+        let first = Join { session: self.session, lane: lane as u64, nonce: fresh_nonce()? }.encode();
+        channel.send_frame(kind::JOIN, &first, &[])?;
+        let (kind::CHALLENGE, body, _) = channel.recv_frame()? else { return Err(refused()) };
+        let challenge = Challenge::decode(&body).map_err(|_| refused())?;
+        let said = Said { first, nonce: challenge.nonce, certificate: channel.certificate() };
+        if !challenge.proof.is_some_and(|proof| is_same(&proof, &self.key.server_proof(&said))) {
+            return Err(refused());
+        }
+        channel.send_frame(kind::PROOF, &self.key.client_proof(&said), &[])?;
+        let (kind::STARTED, ..) = channel.recv_frame()? else { return Err(refused()) };
+        socket::receive_timeout(channel.as_fd(), 0)?;
+        Ok(channel)
+    }
+}
+
+fn send_chunk(link: &TcpLink, socket: &OwnedFd, sender: &mut Sender, chunk: HeapRange) -> Result<(), Death> {
     let header = StreamHeader { frame: Frame::Chunk, len: chunk.bytes as u32, offset: chunk.offset }.encode();
     let from = link.heap.at(chunk.offset, chunk.bytes).ok_or(Fault("range outside the session's host heap"))?;
     let mut parts = [
@@ -510,7 +569,8 @@ fn send_chunk(link: &TcpLink, socket: &OwnedFd, chunk: HeapRange) -> Result<(), 
     ];
     let mut first = 0;
     while first < parts.len() {
-        let mut sent = send_parts(socket, &parts[first..])?;
+        // SAFETY: the header is ours, and the heap stays mapped for the life of the process.
+        let mut sent = unsafe { sender.send(socket, &parts[first..])? };
         while first < parts.len() && sent >= parts[first].iov_len {
             sent -= parts[first].iov_len;
             first += 1;
@@ -524,11 +584,11 @@ fn send_chunk(link: &TcpLink, socket: &OwnedFd, chunk: HeapRange) -> Result<(), 
     Ok(())
 }
 
-fn receive_chunks(link: &TcpLink, index: usize, socket: &OwnedFd) -> Result<(), Death> {
+fn receive_chunks(link: &TcpLink, index: usize, socket: &OwnedFd, mut receiver: Receiver) -> Result<(), Death> {
     let mut header = [0u8; STREAM_HEADER_BYTES];
     loop {
         // SAFETY: the header is ours.
-        unsafe { receive_all(socket, header.as_mut_ptr(), header.len(), link.lane_spin)? };
+        unsafe { receiver.receive_all(socket, header.as_mut_ptr(), header.len(), link.lane_spin)? };
         let chunk = StreamHeader::decode(&header, link.heap.bytes())?;
         if chunk.frame != Frame::Chunk {
             return Err(Fault("a lane carries chunks only").into());
@@ -536,120 +596,13 @@ fn receive_chunks(link: &TcpLink, index: usize, socket: &OwnedFd) -> Result<(), 
         let to = link.heap.at(chunk.offset, chunk.len as u64).ok_or(Fault("range outside the session's host heap"))?;
         (link.listener.arriving)(chunk.offset, chunk.len as u64);
         // SAFETY: `at` gave `len` writable bytes.
-        unsafe { receive_all(socket, to, chunk.len as usize, link.lane_spin)? };
+        unsafe { receiver.receive_all(socket, to, chunk.len as usize, link.lane_spin)? };
         (link.listener.arrived)(chunk.offset, chunk.len as u64);
         link.counts.add(index, chunk.len as u64);
         if link.barrier_waits.load(Ordering::SeqCst) != 0 {
             wake(&link.barrier_waits);
         }
     }
-}
-
-fn send_parts(socket: &OwnedFd, parts: &[libc::iovec]) -> io::Result<usize> {
-    // SAFETY: an all-zero msghdr is valid.
-    let mut msg: libc::msghdr = unsafe { std::mem::zeroed() };
-    msg.msg_iov = parts.as_ptr().cast_mut();
-    msg.msg_iovlen = parts.len();
-    loop {
-        // SAFETY: the parts point to memory that stays mapped for the life of the process.
-        let n = unsafe { libc::sendmsg(socket.as_raw_fd(), &msg, libc::MSG_NOSIGNAL) };
-        if n >= 0 {
-            return Ok(n as usize);
-        }
-        let e = io::Error::last_os_error();
-        if e.kind() != io::ErrorKind::Interrupted {
-            return Err(e);
-        }
-    }
-}
-
-/// Receives at least one byte: looks for it as long as `patience` has it, then sleeps.
-///
-/// # Safety
-/// `to` is valid for `len` bytes.
-unsafe fn receive_some(
-    socket: &OwnedFd,
-    to: *mut u8,
-    len: usize,
-    flags: i32,
-    patience: &impl Patience,
-) -> io::Result<usize> {
-    let mut wait = libc::MSG_DONTWAIT;
-    loop {
-        // SAFETY: the caller vouches for the range.
-        let n = unsafe { libc::recv(socket.as_raw_fd(), to.cast(), len, wait) };
-        if n > 0 {
-            return Ok(n as usize);
-        }
-        if n == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        let e = io::Error::last_os_error();
-        match e.kind() {
-            io::ErrorKind::WouldBlock if patience.is_readable(socket) => {}
-            io::ErrorKind::WouldBlock => wait = flags,
-            io::ErrorKind::Interrupted => {}
-            _ => return Err(e),
-        }
-    }
-}
-
-/// How it is waited for bytes.
-trait Patience {
-    /// True once there is something to receive; false if a call that waits is to find out.
-    fn is_readable(&self, socket: &OwnedFd) -> bool;
-}
-
-impl Patience for Spin {
-    fn is_readable(&self, socket: &OwnedFd) -> bool {
-        looks_readable(socket, *self, |_| true)
-    }
-}
-
-/// Looks by `poll`, which does not take the socket's lock: `recv` does, and whoever sends on the same connection
-/// meanwhile sleeps until it has it. Ends without, too, when `still` is no reason to look any more.
-fn looks_readable(socket: &OwnedFd, spin: Spin, still: impl Fn(Instant) -> bool) -> bool {
-    let start = Instant::now();
-    let mut last = start;
-    let mut looks = 0u32;
-    loop {
-        if poll(&mut [readable(socket)], 0) {
-            return true;
-        }
-        if spin.yields {
-            std::thread::yield_now();
-        }
-        looks += 1;
-        // Each look is a system call, which takes as long as four looks at memory.
-        pause_after(4 * looks);
-        let now = Instant::now();
-        if !spin.goes_on(start, last, now) || !still(now) {
-            return false;
-        }
-        last = now;
-    }
-}
-
-/// An end or an error of a connection counts as readable.
-fn readable(fd: &OwnedFd) -> libc::pollfd {
-    libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 }
-}
-
-/// Whether there is news of one of these, at the latest when `timeout_ms` is over; -1 is never.
-fn poll(of: &mut [libc::pollfd], timeout_ms: i32) -> bool {
-    // SAFETY: as many valid entries.
-    unsafe { libc::poll(of.as_mut_ptr(), of.len() as libc::nfds_t, timeout_ms) != 0 }
-}
-
-/// # Safety
-/// `to` is valid for `len` bytes.
-unsafe fn receive_all(socket: &OwnedFd, to: *mut u8, len: usize, spin: Spin) -> io::Result<()> {
-    let mut have = 0;
-    while have < len {
-        // SAFETY: inside the caller's range.
-        have += unsafe { receive_some(socket, to.add(have), len - have, libc::MSG_WAITALL, &spin)? };
-    }
-    Ok(())
 }
 
 fn wake(word: &AtomicU32) {

@@ -7,16 +7,21 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use orion_tls::handshake::Secured;
+use orion_transport::sealed::{Heard, Opening, Sealing};
 use orion_transport::stream::{Frame, STREAM_HEADER_BYTES, StreamHeader};
 use orion_wire::Fault;
 use orion_wire::record::HeapRange;
 use tracing::warn;
 
 use super::shared::{Address, Shared};
-use crate::engine::carrier::contract;
+use crate::engine::carrier::contract::{self, Connection};
 use crate::engine::core::shutdown;
 use crate::engine::io_ring::{Did, Done, Io, is_again};
 use crate::engine::mail::Kick;
+
+/// Of sealed bytes, at once.
+const RECEIVE_BYTES: usize = 128 << 10;
 
 pub struct Lane {
     socket: OwnedFd,
@@ -31,8 +36,15 @@ pub struct Lane {
     out_first: usize,
     message: libc::msghdr,
     sending: bool,
+    /// Where the connection is encrypted.
+    sealed: Option<Box<Sealed>>,
     under_way: u32,
     ending: bool,
+}
+
+struct Sealed {
+    sealing: Sealing,
+    opening: Opening,
 }
 
 // SAFETY: the raw pointers inside lead to this object's own box or to session memory; neither is tied to a thread.
@@ -55,9 +67,13 @@ impl contract::Lane for Lane {
         match done.did {
             Did::Receive => match done.result {
                 n if n > 0 => {
-                    if let Err(fault) = self.received(n as usize) {
+                    let received = match self.sealed.is_some() {
+                        true => self.received_sealed(n as usize),
+                        false => self.received(n as usize).map_err(|fault| fault.0.to_owned()),
+                    };
+                    if let Err(rule) = received {
                         let (session, lane) = (self.shared.session, self.index);
-                        warn!(session, lane, rule = fault.0, "protocol broken, session ends");
+                        warn!(session, lane, rule, "protocol broken, session ends");
                         return self.end();
                     }
                     if !self.ending {
@@ -72,22 +88,16 @@ impl contract::Lane for Lane {
                 if done.result < 0 && !is_again(done.result) {
                     return self.end();
                 }
-                let mut sent = done.result.max(0) as usize;
-                while self.out_first < 2 && sent >= self.out_parts[self.out_first].iov_len {
-                    sent -= self.out_parts[self.out_first].iov_len;
-                    self.out_first += 1;
+                let sent = done.result.max(0) as usize;
+                match &mut self.sealed {
+                    Some(sealed) => sealed.sealing.advance(sent),
+                    None => self.advance(sent),
                 }
-                if self.ending {
-                    return;
+                match (self.ending, self.has_sent()) {
+                    (true, _) => {}
+                    (false, true) => self.kicked(io, slot),
+                    (false, false) => self.send(io, slot),
                 }
-                if self.out_first == 2 {
-                    return self.kicked(io, slot);
-                }
-                let part = &mut self.out_parts[self.out_first];
-                // SAFETY: `sent` is less than the part's length.
-                part.iov_base = unsafe { part.iov_base.cast::<u8>().add(sent) }.cast();
-                part.iov_len -= sent;
-                self.send(io, slot);
             }
             other => unreachable!("a lane never asks for {other:?}"),
         }
@@ -117,7 +127,12 @@ impl contract::Lane for Lane {
 }
 
 impl Lane {
-    pub fn new(socket: OwnedFd, shared: Arc<Shared>, index: usize) -> Box<Lane> {
+    pub fn new(client: Connection, shared: Arc<Shared>, index: usize) -> Box<Lane> {
+        let Connection { socket, secured } = client;
+        let sealed = secured.map(|secured| {
+            let Secured { sealer, opener, .. } = *secured;
+            Box::new(Sealed { sealing: Sealing::new(sealer), opening: Opening::new(opener, RECEIVE_BYTES) })
+        });
         let nothing = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
         Box::new(Lane {
             socket,
@@ -132,30 +147,106 @@ impl Lane {
             // SAFETY: an all-zero msghdr is valid.
             message: unsafe { std::mem::zeroed() },
             sending: false,
+            sealed,
             under_way: 0,
             ending: false,
         })
     }
 
+    /// So many bytes of the chunk have gone.
+    fn advance(&mut self, mut sent: usize) {
+        while self.out_first < 2 && sent >= self.out_parts[self.out_first].iov_len {
+            sent -= self.out_parts[self.out_first].iov_len;
+            self.out_first += 1;
+        }
+        if self.out_first < 2 {
+            let part = &mut self.out_parts[self.out_first];
+            // SAFETY: `sent` is less than the part's length.
+            part.iov_base = unsafe { part.iov_base.cast::<u8>().add(sent) }.cast();
+            part.iov_len -= sent;
+        }
+    }
+
+    fn has_sent(&self) -> bool {
+        self.out_first == 2 && self.sealed.as_ref().is_none_or(|sealed| sealed.sealing.is_empty())
+    }
+
+    /// Makes records of what is next, if the last ones have gone.
+    fn seal(&mut self) -> Result<(), String> {
+        let Some(sealed) = self.sealed.as_mut().filter(|sealed| sealed.sealing.is_empty()) else { return Ok(()) };
+        // SAFETY: the parts are this object's header and a range of the heap, which stays mapped.
+        let taken = unsafe { sealed.sealing.take(&self.out_parts[self.out_first..]) }?;
+        self.advance(taken);
+        Ok(())
+    }
+
     fn send(&mut self, io: &mut Io, slot: u32) {
+        if let Err(why) = self.seal() {
+            warn!(session = self.shared.session, lane = self.index, why, "sealing failed, session ends");
+            return self.end();
+        }
         self.sending = true;
         self.under_way += 1;
-        self.message.msg_iov = self.out_parts[self.out_first..].as_mut_ptr();
-        self.message.msg_iovlen = self.out_parts.len() - self.out_first;
+        let parts = match &mut self.sealed {
+            Some(sealed) => sealed.sealing.parts(),
+            None => &self.out_parts[self.out_first..],
+        };
+        self.message.msg_iov = parts.as_ptr().cast_mut();
+        self.message.msg_iovlen = parts.len();
         // SAFETY: this object is boxed and leaves these fields alone while `sending` is set.
         unsafe { io.send_message(slot, Did::Send, self.socket.as_raw_fd(), &raw const self.message) };
     }
 
     fn receive(&mut self, io: &mut Io, slot: u32) {
-        let (to, len) = if self.have < STREAM_HEADER_BYTES {
-            (self.header[self.have..].as_mut_ptr(), STREAM_HEADER_BYTES - self.have)
-        } else {
-            let at = self.shared.heap.at(self.chunk.offset, self.chunk.bytes).expect("the header was checked");
-            (at, self.chunk.bytes as usize)
-        };
+        if let Some(sealed) = &mut self.sealed {
+            let (to, len) = sealed.opening.room();
+            self.under_way += 1;
+            // SAFETY: the buffer is boxed with this object, and left alone until the completion.
+            return unsafe { io.receive(slot, Did::Receive, self.socket.as_raw_fd(), to, len, 0) };
+        }
+        let (to, len) = self.place();
         self.under_way += 1;
         // SAFETY: the header is boxed with this object, the heap stays mapped.
         unsafe { io.receive(slot, Did::Receive, self.socket.as_raw_fd(), to, len, libc::MSG_WAITALL) };
+    }
+
+    /// Opens what has come, and puts it where it would have come to.
+    fn received_sealed(&mut self, n: usize) -> Result<(), String> {
+        let mut sealed = self.sealed.take().expect("the caller looked");
+        sealed.opening.received(n);
+        let outcome = loop {
+            match sealed.opening.open() {
+                Ok(Heard::Bytes) => {}
+                Ok(Heard::Nothing) => break Ok(()),
+                Ok(Heard::End) => break Err("it ended without the session".to_owned()),
+                Err(why) => break Err(why),
+            }
+            match self.put(sealed.opening.plain()) {
+                Ok(used) => sealed.opening.used(used),
+                Err(fault) => break Err(fault.0.to_owned()),
+            }
+        };
+        self.sealed = Some(sealed);
+        outcome
+    }
+
+    /// As much of it as belongs to the header or to the chunk. At least one byte.
+    fn put(&mut self, plain: &[u8]) -> Result<usize, Fault> {
+        let (to, len) = self.place();
+        let n = plain.len().min(len);
+        // SAFETY: the place is valid for `n` bytes; the plain ones are in a buffer of their own.
+        unsafe { std::ptr::copy_nonoverlapping(plain.as_ptr(), to, n) };
+        self.received(n)?;
+        Ok(n)
+    }
+
+    /// Where the next bytes belong.
+    fn place(&mut self) -> (*mut u8, usize) {
+        if self.have < STREAM_HEADER_BYTES {
+            return (self.header[self.have..].as_mut_ptr(), STREAM_HEADER_BYTES - self.have);
+        }
+        let at = self.shared.heap.at(self.chunk.offset, self.chunk.bytes).expect("the header was checked");
+        (at, self.chunk.bytes as usize)
     }
 
     fn received(&mut self, n: usize) -> Result<(), Fault> {

@@ -19,8 +19,9 @@ use std::time::{Duration, Instant};
 use orion_telemetry::report::Wire;
 use orion_transport::socket;
 
-use super::contract::{Lane, Listener, Main, Prepare, Session};
+use super::contract::{Connection, Lane, Listener, Main, Prepare, Session};
 use crate::engine::peer::Peer;
+use crate::engine::security::Security;
 use crate::engine::settings::Settings;
 use shared::Shared;
 
@@ -28,14 +29,20 @@ const PREDECESSOR_GONE: Duration = Duration::from_secs(2);
 
 pub fn open(settings: &Settings) -> Result<Option<Box<dyn Listener>>, String> {
     let Some(address) = settings.listen else { return Ok(None) };
-    if settings.token.is_none() && settings.pool.is_none() && !settings.insecure {
+    let security = settings.security.clone().expect("an address was given");
+    if settings.token.is_none() && settings.pool.is_none() && !security.insecure && !security.wants_certificate {
         return Err(format!(
             "refusing to listen on {address} without a token: every user of a machine that reaches it could use the \
-             GPUs; give --token-file, or --insecure if that is what you want"
+             GPUs; give --token-file or --client-ca, or --insecure if that is what you want"
         ));
     }
-    let listener = bind(address).map_err(|e| format!("listening on {address} failed: {e}"))?;
-    Ok(Some(Box::new(listener)))
+    let socket = bind(address).map_err(|e| format!("listening on {address} failed: {e}"))?;
+    Ok(Some(Box::new(Place { socket, security })))
+}
+
+struct Place {
+    socket: TcpListener,
+    security: Arc<Security>,
 }
 
 /// The port of one that was killed is free when the kernel is done with its ring, some milliseconds after its end.
@@ -51,18 +58,22 @@ fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     }
 }
 
-impl Listener for TcpListener {
+impl Listener for Place {
     fn fd(&self) -> RawFd {
-        self.as_raw_fd()
+        self.socket.as_raw_fd()
     }
 
     fn address(&self) -> String {
-        format!("tcp:{}", self.local_addr().map_or_else(|e| e.to_string(), |a| a.to_string()))
+        format!("tcp:{}", self.socket.local_addr().map_or_else(|e| e.to_string(), |a| a.to_string()))
     }
 
     fn receive(&self, socket: &OwnedFd) -> io::Result<Peer> {
         socket::tune_tcp(socket.as_fd())?;
         Ok(Peer::remote(socket))
+    }
+
+    fn security(&self) -> Option<Arc<Security>> {
+        Some(self.security.clone())
     }
 
     fn prepare(&self) -> Option<Prepare> {
@@ -71,8 +82,8 @@ impl Listener for TcpListener {
 }
 
 impl Session for Shared {
-    fn carry(self: Arc<Self>, client: OwnedFd, attach: OwnedFd) -> io::Result<Box<dyn Main>> {
-        let _ = self.connection.set(client.try_clone()?);
+    fn carry(self: Arc<Self>, client: Connection, attach: OwnedFd) -> io::Result<Box<dyn Main>> {
+        let _ = self.connection.set(client.socket.try_clone()?);
         Ok(session::Carried::new(client, attach, self)?)
     }
 
@@ -80,8 +91,8 @@ impl Session for Shared {
         self.claim_lane(index)
     }
 
-    fn join(self: Arc<Self>, socket: OwnedFd, index: usize) -> Box<dyn Lane> {
-        lane::Lane::new(socket, self, index)
+    fn join(self: Arc<Self>, client: Connection, index: usize) -> Box<dyn Lane> {
+        lane::Lane::new(client, self, index)
     }
 
     fn wire(&self) -> Option<Wire> {

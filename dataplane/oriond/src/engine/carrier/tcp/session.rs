@@ -11,14 +11,16 @@ use std::sync::atomic::Ordering;
 use orion_ring::Consumer;
 use orion_ring::bell::Seat;
 use orion_ring::memory::Which;
+use orion_tls::handshake::Secured;
 use orion_transport::carrier::Death;
+use orion_transport::sealed::{Heard, Opening, Sealing};
 use orion_transport::stream::{Frame, TAKEN_BYTES_MIN};
 use orion_transport::{Blocked, Gather, Scatter, Striper};
 use orion_wire::Fault;
 use tracing::{info, warn};
 
 use super::shared::{Address, LANE_CHUNKS_MAX, Lanes, Shared};
-use crate::engine::carrier::contract::Main;
+use crate::engine::carrier::contract::{Connection, Main};
 use crate::engine::core::{has_hung_up, shutdown};
 use crate::engine::io_ring::{Did, Done, Io, is_again};
 use crate::engine::mail::Kick;
@@ -44,10 +46,17 @@ pub struct Carried {
     unread: std::ops::Range<usize>,
     receiving: Receiving,
     blocked: Option<Blocked>,
+    /// Where the connection is encrypted.
+    sealed: Option<Box<Sealed>>,
     attach_byte: Box<[u8; 64]>,
     futex_armed: [bool; 3],
     under_way: u32,
     ending: bool,
+}
+
+struct Sealed {
+    sealing: Sealing,
+    opening: Opening,
 }
 
 #[derive(PartialEq, Eq)]
@@ -157,7 +166,13 @@ impl Main for Carried {
 }
 
 impl Carried {
-    pub fn new(tcp: OwnedFd, attach: OwnedFd, shared: Arc<Shared>) -> std::io::Result<Box<Carried>> {
+    pub fn new(client: Connection, attach: OwnedFd, shared: Arc<Shared>) -> std::io::Result<Box<Carried>> {
+        let Connection { socket: tcp, secured } = client;
+        let sealed = secured.map(|secured| {
+            let Secured { sealer, opener, .. } = *secured;
+            Box::new(Sealed { sealing: Sealing::new(sealer), opening: Opening::new(opener, RECEIVE_BYTES) })
+        });
+        let buffer = if sealed.is_some() { Box::default() } else { vec![0; RECEIVE_BYTES].into() };
         let memory = shared.memory();
         let command = memory.producer(Which::Command)?;
         let (reply, event) = (memory.consumer(Which::Reply)?, memory.consumer(Which::Event)?);
@@ -176,10 +191,11 @@ impl Carried {
             sending: None,
             taken_told: 0,
             turn: 0,
-            buffer: vec![0; RECEIVE_BYTES].into(),
+            buffer,
             unread: 0..0,
             receiving: Receiving::Nothing,
             blocked: None,
+            sealed,
             attach_byte: Box::new([0; 64]),
             futex_armed: [false; 3],
             under_way: 0,
@@ -196,6 +212,9 @@ impl Carried {
     fn received(&mut self, result: i32) {
         let how = std::mem::replace(&mut self.receiving, Receiving::Nothing);
         match result {
+            n if n > 0 && self.sealed.is_some() => {
+                self.sealed.as_mut().expect("just seen").opening.received(n as usize);
+            }
             n if n > 0 => match how {
                 Receiving::InPlace => self.scatter.received_in_place(n as usize),
                 _ => self.unread = 0..n as usize,
@@ -211,8 +230,12 @@ impl Carried {
         if result < 0 && !is_again(result) {
             return self.end("the client", std::io::Error::from_raw_os_error(-result).into());
         }
-        self.gather.advance(result.max(0) as usize);
-        if self.gather.is_empty() {
+        let sent = result.max(0) as usize;
+        match &mut self.sealed {
+            Some(sealed) => sealed.sealing.advance(sent),
+            None => self.gather.advance(sent),
+        }
+        if self.gather.is_empty() && self.sealed.as_ref().is_none_or(|sealed| sealed.sealing.is_empty()) {
             self.gather.clear();
             if let Some((reply, event)) = self.sending.take() {
                 self.reply.consume(reply);
@@ -224,13 +247,28 @@ impl Carried {
     }
 
     fn send(&mut self, io: &mut Io, slot: u32) {
-        let parts = self.gather.parts();
+        if let Err(why) = self.seal() {
+            return self.end("the client", Death::Cut(why));
+        }
+        let parts = match &mut self.sealed {
+            Some(sealed) => sealed.sealing.parts(),
+            None => self.gather.parts(),
+        };
         self.message.msg_iov = parts.as_ptr().cast_mut();
         self.message.msg_iovlen = parts.len();
         self.under_way += 1;
         // SAFETY: message, parts and what they point to stay until the completion: the batch is not touched while
         // `sending` is set, and the ring bytes are consumed after it.
         unsafe { io.send_message(slot, Did::Send, self.tcp.as_raw_fd(), &raw const *self.message) };
+    }
+
+    /// Makes records of what is next, if the last ones have gone.
+    fn seal(&mut self) -> Result<(), String> {
+        let Some(sealed) = self.sealed.as_mut().filter(|sealed| sealed.sealing.is_empty()) else { return Ok(()) };
+        // SAFETY: the parts lead into the batch, which is not touched while it is sent, and into session memory.
+        let taken = unsafe { sealed.sealing.take(self.gather.parts()) }?;
+        self.gather.advance(taken);
+        Ok(())
     }
 
     /// What the worker has written, to the client.
@@ -266,17 +304,56 @@ impl Carried {
 
     /// What the client has sent, to the worker.
     fn take_in(&mut self, io: &mut Io, slot: u32) -> Result<bool, Fault> {
-        let mut progress = false;
-        if !self.unread.is_empty() || self.blocked.is_some() {
-            let (used, blocked) = self.scatter.feed(&self.buffer[self.unread.clone()], &self.shared.counts)?;
-            self.unread.start += used;
-            self.blocked = blocked;
-            progress = used > 0;
-        }
-        if self.unread.is_empty() && self.receiving == Receiving::Nothing {
+        let (progress, is_used_up) = match self.sealed.is_some() {
+            true => (self.take_sealed()?, self.blocked.is_none()),
+            false => (self.take_plain()?, self.unread.is_empty()),
+        };
+        if is_used_up && self.receiving == Receiving::Nothing && !self.ending {
             self.receive(io, slot);
         }
         Ok(progress)
+    }
+
+    fn take_plain(&mut self) -> Result<bool, Fault> {
+        if self.unread.is_empty() && self.blocked.is_none() {
+            return Ok(false);
+        }
+        let (used, blocked) = self.scatter.feed(&self.buffer[self.unread.clone()], &self.shared.counts)?;
+        self.unread.start += used;
+        self.blocked = blocked;
+        Ok(used > 0)
+    }
+
+    /// As [`Self::take_plain`], of records, each where it was received. Nothing more is received while there is a whole
+    /// one.
+    fn take_sealed(&mut self) -> Result<bool, Fault> {
+        if self.receiving != Receiving::Nothing {
+            return Ok(false);
+        }
+        let opening = &mut self.sealed.as_mut().expect("the caller looked").opening;
+        let mut progress = false;
+        loop {
+            let end = match self.blocked {
+                Some(_) => None,
+                None => match opening.open() {
+                    Ok(Heard::Bytes) => None,
+                    Ok(Heard::Nothing) => return Ok(progress),
+                    Ok(Heard::End) => Some(Death::Gone),
+                    Err(why) => Some(Death::Cut(why)),
+                },
+            };
+            if let Some(death) = end {
+                self.end("the client", death);
+                return Ok(true);
+            }
+            let (used, blocked) = self.scatter.feed(opening.plain(), &self.shared.counts)?;
+            opening.used(used);
+            self.blocked = blocked;
+            progress |= used > 0;
+            if blocked.is_some() {
+                return Ok(progress);
+            }
+        }
     }
 
     /// Up to where the worker has taken the client's commands, if that is worth a message.
@@ -297,12 +374,16 @@ impl Carried {
 
     fn receive(&mut self, io: &mut Io, slot: u32) {
         self.under_way += 1;
-        let (to, len) = match self.scatter.in_place() {
-            Some(place) => {
+        let (to, len) = match (&mut self.sealed, self.scatter.in_place()) {
+            (Some(sealed), _) => {
+                self.receiving = Receiving::IntoBuffer;
+                sealed.opening.room()
+            }
+            (None, Some(place)) => {
                 self.receiving = Receiving::InPlace;
                 place
             }
-            None => {
+            (None, None) => {
                 self.receiving = Receiving::IntoBuffer;
                 (self.buffer.as_mut_ptr(), self.buffer.len())
             }

@@ -1,0 +1,146 @@
+//! A connection's two directions, each with the thread that moves its bytes: as they are, or in records of TLS.
+
+// UNSAFETY: sends from and receives into ring and heap memory by address.
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use orion_ring::Spin;
+use orion_tls::handshake::Secured;
+
+use super::patience::Patience;
+use crate::sealed::{Heard, Opening, Sealing};
+
+/// The direction out.
+pub struct Sender(Option<Box<Sealing>>);
+
+/// The direction in.
+pub struct Receiver(Option<Box<Opening>>);
+
+/// Of a connection that is encrypted if there are keys. `buffer_bytes` are received at once where they are sealed.
+pub fn halves(secured: Option<Box<Secured>>, buffer_bytes: usize) -> (Sender, Receiver) {
+    let Some(secured) = secured else { return (Sender(None), Receiver(None)) };
+    let Secured { sealer, opener, .. } = *secured;
+    (Sender(Some(Box::new(Sealing::new(sealer)))), Receiver(Some(Box::new(Opening::new(opener, buffer_bytes)))))
+}
+
+fn wrong(text: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, text)
+}
+
+impl Sender {
+    /// Sends from the beginning of the parts, and answers how many of their bytes that was.
+    ///
+    /// # Safety
+    /// The parts are readable.
+    pub unsafe fn send(&mut self, socket: &OwnedFd, parts: &[libc::iovec]) -> io::Result<usize> {
+        // SAFETY: the caller vouches for the parts.
+        let Some(sealing) = &mut self.0 else { return unsafe { send_parts(socket, parts) } };
+        // SAFETY: as above.
+        let taken = unsafe { sealing.take(parts) }.map_err(wrong)?;
+        while !sealing.is_empty() {
+            // SAFETY: these parts are the sealing's own, and stay until it is told that they were sent.
+            let sent = unsafe { send_parts(socket, sealing.parts()) }?;
+            sealing.advance(sent);
+        }
+        Ok(taken)
+    }
+}
+
+impl Receiver {
+    /// Receives at least one byte: looks for it as long as `patience` has it, then sleeps.
+    ///
+    /// # Safety
+    /// `to` is valid for `len` bytes.
+    pub unsafe fn receive_some(
+        &mut self,
+        socket: &OwnedFd,
+        to: *mut u8,
+        len: usize,
+        flags: i32,
+        patience: &impl Patience,
+    ) -> io::Result<usize> {
+        // SAFETY: the caller vouches for the range.
+        let Some(opening) = &mut self.0 else { return unsafe { receive_some(socket, to, len, flags, patience) } };
+        loop {
+            match opening.open().map_err(wrong)? {
+                Heard::Bytes => break,
+                Heard::End => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Heard::Nothing => {
+                    let (room, room_bytes) = opening.room();
+                    // SAFETY: the room is the opening's own.
+                    let n = unsafe { receive_some(socket, room, room_bytes, 0, patience) }?;
+                    opening.received(n);
+                }
+            }
+        }
+        let plain = opening.plain();
+        let n = plain.len().min(len);
+        // SAFETY: both are valid for `n` bytes; one is the caller's, the other the opening's.
+        unsafe { std::ptr::copy_nonoverlapping(plain.as_ptr(), to, n) };
+        opening.used(n);
+        Ok(n)
+    }
+
+    /// # Safety
+    /// `to` is valid for `len` bytes.
+    pub unsafe fn receive_all(&mut self, socket: &OwnedFd, to: *mut u8, len: usize, spin: Spin) -> io::Result<()> {
+        let mut have = 0;
+        while have < len {
+            // SAFETY: inside the caller's range.
+            have += unsafe { self.receive_some(socket, to.add(have), len - have, libc::MSG_WAITALL, &spin)? };
+        }
+        Ok(())
+    }
+}
+
+/// # Safety
+/// The parts are readable.
+unsafe fn send_parts(socket: &OwnedFd, parts: &[libc::iovec]) -> io::Result<usize> {
+    // SAFETY: an all-zero msghdr is valid.
+    let mut msg: libc::msghdr = unsafe { std::mem::zeroed() };
+    msg.msg_iov = parts.as_ptr().cast_mut();
+    msg.msg_iovlen = parts.len();
+    loop {
+        // SAFETY: the caller vouches for the parts.
+        let n = unsafe { libc::sendmsg(socket.as_raw_fd(), &msg, libc::MSG_NOSIGNAL) };
+        if n >= 0 {
+            return Ok(n as usize);
+        }
+        let e = io::Error::last_os_error();
+        if e.kind() != io::ErrorKind::Interrupted {
+            return Err(e);
+        }
+    }
+}
+
+/// Receives at least one byte: looks for it as long as `patience` has it, then sleeps.
+///
+/// # Safety
+/// `to` is valid for `len` bytes.
+unsafe fn receive_some(
+    socket: &OwnedFd,
+    to: *mut u8,
+    len: usize,
+    flags: i32,
+    patience: &impl Patience,
+) -> io::Result<usize> {
+    let mut wait = libc::MSG_DONTWAIT;
+    loop {
+        // SAFETY: the caller vouches for the range.
+        let n = unsafe { libc::recv(socket.as_raw_fd(), to.cast(), len, wait) };
+        if n > 0 {
+            return Ok(n as usize);
+        }
+        if n == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let e = io::Error::last_os_error();
+        match e.kind() {
+            io::ErrorKind::WouldBlock if patience.is_readable(socket) => {}
+            io::ErrorKind::WouldBlock => wait = flags,
+            io::ErrorKind::Interrupted => {}
+            _ => return Err(e),
+        }
+    }
+}
