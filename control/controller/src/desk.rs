@@ -32,8 +32,8 @@ pub struct Desk {
     pub master: MasterKey,
     /// Nodes that this controller's clock was told to: by it they judge leases.
     pub told_time: BTreeSet<String>,
-    /// Bytes that vGPUs use, as their nodes say. Not stored: it is said again soon.
-    pub used: HashMap<AllocationId, Vec<u64>>,
+    /// Bytes that an allocation's vGPUs on a node use, as that node says. Not stored: it is said again soon.
+    pub used: HashMap<(AllocationId, String), Vec<u64>>,
     waiters: HashMap<AllocationId, (Ask, oneshot::Sender<Waited>)>,
     /// Why nothing can be stored, since the last time that something was to be.
     pub trouble: Option<String>,
@@ -90,9 +90,10 @@ impl Desk {
     /// What a node says of allocations that it has vGPUs of; of others it knows nothing.
     pub fn hear_usage(&mut self, node: &str, used: Vec<(AllocationId, Vec<u64>)>) {
         let pool = &self.pool;
-        self.used.retain(|id, _| pool.allocation(*id).is_some());
+        self.used.retain(|(id, _), _| pool.allocation(*id).is_some());
         let is_there = |id| pool.allocation(id).is_some_and(|a| a.places.iter().any(|place| place.node == node));
-        self.used.extend(used.into_iter().filter(|(id, _)| is_there(*id)));
+        let known = used.into_iter().filter(|(id, _)| is_there(*id));
+        self.used.extend(known.map(|(id, used)| ((id, node.to_owned()), used)));
     }
 
     /// Whoever waits and has gone is in nobody's way any more.

@@ -1,7 +1,7 @@
 //! What is asked over plain HTTP, on the same port: by programs that want vGPUs, by the original's tools, by
 //! Prometheus, by whoever wants to know whether the controller is well.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -79,8 +79,7 @@ struct Wanted {
     wait_ms: u64,
     /// `ORION_RES_GROUP=BOX`.
     with_group: bool,
-    /// `ORION_CROSS_NODE=1`. It is a permission, of which no use is made: one program has one node, since its library
-    /// talks to one oriond.
+    /// `ORION_CROSS_NODE=1`.
     cross_node: bool,
 }
 
@@ -109,7 +108,7 @@ impl From<Wanted> for AllocateRequest {
             vgpus: w.vgpus,
             memory_mib: w.memory_mib,
             ratio: w.ratio,
-            cross_node: false,
+            cross_node: w.cross_node,
             gpus: Gpus::Any.into(),
             tenant: w.tenant,
             group: w.group,
@@ -124,12 +123,11 @@ impl From<Wanted> for AllocateRequest {
 #[derive(Debug, Serialize)]
 struct Granted {
     allocation: String,
-    node: String,
-    address: String,
-    /// GPU and vGPU of each, as the original wrote them: `0/0,0/1`.
-    places: String,
-    lease: String,
-    signature: String,
+    /// On how many nodes it lies.
+    nodes: usize,
+    /// Of each node. The names of what is of the second one end in `_2`, and so on.
+    #[serde(flatten)]
+    parts: BTreeMap<String, String>,
     /// As long as nobody comes.
     stands_ms: u64,
     /// Whether anybody is held to the ratio. Not yet.
@@ -141,14 +139,9 @@ async fn allocate(State(service): State<Service>, uri: Uri, headers: HeaderMap, 
         service.admit_by(authorization(&headers), Role::Client)?;
         let wanted: Wanted = serde_json::from_slice(&body)
             .map_err(|e| tonic::Status::invalid_argument(format!("the request is not what is asked here: {e}")))?;
-        let cross_node = wanted.cross_node;
-        if cross_node && wanted.ratio != Some(100) {
-            let text = "ORION_CROSS_NODE=1 needs ORION_RATIO=100; set that too, or unset ORION_CROSS_NODE";
-            return Err(tonic::Status::invalid_argument(text));
-        }
-        let had = service.grant(&wanted.into()).await.map_err(|status| not_across(status, cross_node))?;
-        match service.lease(&had.allocation).await {
-            Ok(lease) => Ok(granted(had, &lease)),
+        let had = service.grant(&wanted.into()).await?;
+        match service.leases(&had.allocation).await {
+            Ok(leases) => Ok(granted(had, &leases)),
             // It is asked for again, under the same name.
             Err(status) if status.code() == Code::Unavailable => Err(status),
             Err(status) => {
@@ -163,28 +156,22 @@ async fn allocate(State(service): State<Service>, uri: Uri, headers: HeaderMap, 
     }
 }
 
-/// Who would have taken vGPUs of several nodes hears why he does not get them.
-fn not_across(status: tonic::Status, cross_node: bool) -> tonic::Status {
-    if !cross_node || status.code() != Code::ResourceExhausted {
-        return status;
+fn granted(had: orion_proto::Allocation, leases: &[SignedLease]) -> Granted {
+    let mut parts = BTreeMap::new();
+    let by_node = had.vgpus.chunk_by(|a, b| a.node == b.node);
+    for (number, (vgpus, lease)) in (1..).zip(by_node.zip(leases)) {
+        // GPU and vGPU of each, as the original wrote them: `0/0,0/1`.
+        let places: Vec<String> = vgpus.iter().map(|p| format!("{}/{}", p.gpu, p.vgpu)).collect();
+        let mut put = |name: &str, value: String| {
+            parts.insert(if number == 1 { name.to_owned() } else { format!("{name}_{number}") }, value)
+        };
+        put("node", vgpus[0].node.clone());
+        put("address", vgpus[0].address.clone());
+        put("places", places.join(","));
+        put("lease", hex(&lease.body));
+        put("signature", hex(&lease.signature));
     }
-    let why = "ORION_CROSS_NODE=1 does not help: one program cannot use vGPUs of several nodes yet";
-    tonic::Status::resource_exhausted(format!("{}\n{why}", status.message()))
-}
-
-fn granted(had: orion_proto::Allocation, lease: &SignedLease) -> Granted {
-    let places: Vec<String> = had.vgpus.iter().map(|p| format!("{}/{}", p.gpu, p.vgpu)).collect();
-    let first = &had.vgpus[0];
-    Granted {
-        node: first.node.clone(),
-        address: first.address.clone(),
-        places: places.join(","),
-        lease: hex(&lease.body),
-        signature: hex(&lease.signature),
-        stands_ms: had.stands_ms,
-        ratio_is_kept: false,
-        allocation: had.allocation,
-    }
+    Granted { nodes: leases.len(), parts, stands_ms: had.stands_ms, ratio_is_kept: false, allocation: had.allocation }
 }
 
 /// A program that got no session gives back what it has had.
