@@ -9,6 +9,7 @@ use orion_transport::client::NoSession;
 use orion_transport::lease::SignedLease;
 use orion_transport::proof::fresh_nonce;
 use orion_wire::address::Server;
+use orion_wire::handle::OWNERS_MAX as NODES_MAX;
 use orion_wire::refusal::Reason;
 
 use super::json::{Object, object, quoted};
@@ -27,12 +28,18 @@ const ANSWER_BYTES_MAX: usize = 1 << 20;
 /// What the controller has given.
 pub struct Granted {
     pub allocation: String,
+    /// By node, nearly always one.
+    pub parts: Vec<Part>,
+    pub claim: Claim,
+}
+
+/// What one node has given.
+pub struct Part {
     pub node: String,
     pub server: Server,
     /// GPU and vGPU of each.
     pub places: String,
     pub lease: SignedLease,
-    pub claim: Claim,
 }
 
 /// The connection over which vGPUs were given. They go back at once if it ends before the session has begun, as it does
@@ -128,15 +135,32 @@ fn round(
 fn granted(wanted: &Wanted, answer: &Object, socket: TcpStream) -> Result<Granted, NoSession> {
     let all = wanted.controllers.join(",");
     let text = |name: &str| answer.get(name).cloned().ok_or_else(|| damaged(&all, &format!("it has no {name}")));
-    let address = text("address")?;
-    let server = Server::parse(&address).map_err(|why| damaged(&all, &why))?;
-    let signature = hex(&text("signature")?).and_then(|bytes| bytes.try_into().ok());
-    let (Some(body), Some(signature)) = (hex(&text("lease")?), signature) else {
-        return Err(damaged(&all, "its lease is none").into());
+    // What further nodes have given has the number of the node behind its name.
+    let part = |number: usize| {
+        let text = |name: &str| text(&if number == 1 { name.to_owned() } else { format!("{name}_{number}") });
+        let server = Server::parse(&text("address")?).map_err(|why| damaged(&all, &why))?;
+        let signature = hex(&text("signature")?).and_then(|bytes| bytes.try_into().ok());
+        let (Some(body), Some(signature)) = (hex(&text("lease")?), signature) else {
+            return Err(damaged(&all, "its lease is none"));
+        };
+        let lease = SignedLease { body, signature };
+        Ok(Part { node: text("node")?, server, places: text("places")?, lease })
     };
-    let lease = SignedLease { body, signature };
-    let (allocation, node, places) = (text("allocation")?, text("node")?, text("places")?);
-    Ok(Granted { allocation, node, server, places, lease, claim: Claim(socket) })
+    let nodes: usize = text("nodes")?.parse().map_err(|_| damaged(&all, "its number of nodes is none"))?;
+    if nodes > NODES_MAX {
+        let text = format!(
+            "the pool gives {} vGPUs of {nodes} nodes, and one program uses those of {NODES_MAX} at most; \
+                            ask for fewer (ORION_VGPU)",
+            wanted.vgpus
+        );
+        return Err(text.into());
+    }
+    let parts = (1..=nodes).map(part).collect::<Result<_, String>>()?;
+    let allocation = text("allocation")?;
+    match nodes {
+        0 => Err(damaged(&all, "it is of no node").into()),
+        _ => Ok(Granted { allocation, parts, claim: Claim(socket) }),
+    }
 }
 
 /// Gives back what no session came of. If that is not heard either, it goes back by itself in half a minute.

@@ -21,7 +21,7 @@ const FILES: &[u64] = &[
     // dataplane/wire/src/environment.rs
     0xac90a98567a704ff,
     // dataplane/wire/src/handle.rs
-    0x380e32e40d439590,
+    0x9ff01f411a3a638c,
     // dataplane/wire/src/hello.rs
     0x7f46766dbe372661,
     // dataplane/wire/src/image.rs
@@ -29,7 +29,7 @@ const FILES: &[u64] = &[
     // dataplane/wire/src/lease.rs
     0x3e09e2a640d1ddb6,
     // dataplane/wire/src/lib.rs
-    0x2155defa72c9008b,
+    0xb464e39133cd1d0f,
     // dataplane/wire/src/pages.rs
     0x16f58c4d125ccefb,
     // dataplane/wire/src/record.rs
