@@ -49,7 +49,9 @@ fn one_of_several() -> Result<&'static Session, CUresult> {
 
 /// What is known of the devices, if anything is. Also in a forked child, for nothing is sent.
 pub fn greeted() -> Option<&'static Greeted> {
-    if let Some(greeting) = state().attachment.greeting() {
+    if state().attachment.greeted.get().is_none()
+        && let Some(greeting) = state().attachment.greeting()
+    {
         let _ = state().attachment.greeted.set(Ok(greeting));
     }
     state().attachment.greeted.get()?.as_ref().ok()

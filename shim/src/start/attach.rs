@@ -183,7 +183,9 @@ fn session_of(attached: Attached, number: usize) -> Result<&'static Session, Str
 /// Version of the worker's driver; attaches if that is needed, because CUDA answers this before `cuInit`.
 #[cfg(not(test))]
 fn worker_driver_version() -> i32 {
-    attach().ok().and_then(|()| greeted()).map_or(0, |greeted| greeted.driver_version as i32)
+    // The oldest of several decides what can be used.
+    let versions = || state().attachment.all().map(|s| s.welcome.driver_version).min();
+    attach().ok().and_then(|()| versions()).map_or(0, |version| version as i32)
 }
 
 /// Who acts on what the worker sends.
