@@ -4,14 +4,15 @@
     python3 perf/suite/crowd.py --counts 1,4,12 --seconds 3 --rounds 2 --out crowd.json
     python3 perf/suite/crowd.py --variant native --variant tcp --variant "quiet=tcp,ORION_SPIN_US=0,server:--spin-us=0"
 
-All programs of all variants start once, attach and stay: who has no turn sleeps, as an idle tenant would. For each workload
-and count every variant has a turn of some seconds, in another order each round; the first N of its programs begin together.
-A variant is native, shm, tcp or tcp-apart (programs on the second half of the cores, server on the first; native-apart is
-native on that half), or NAME=KIND and what is different about it: VARIABLE=VALUE for programs and server, server:OPTION for
-oriond, bin:FOLDER for another build.
+All programs of all variants start once, attach and stay: who has no turn sleeps, as an idle tenant would. For each
+workload and count every variant has a turn of some seconds, in another order each round; the first N of its programs
+begin together. A variant is native, shm, tcp or tcp-apart (programs on the second half of the cores, server on the
+first; native-apart is native on that half), or NAME=KIND and what is different about it: VARIABLE=VALUE for programs
+and server, server:OPTION for oriond, bin:FOLDER for another build.
 
-The table has the sum of the programs' steps a second, the slowest program against the mean, p99 of a step, how many cores
-the machine kept busy and how many the server's processes did. Ratios are to the variant native of the same count.
+The table has the sum of the programs' steps a second, the slowest program against the mean, p99 of a step, how many
+cores the machine kept busy and how many the server's processes did. Ratios are to the variant native of the same
+count.
 """
 
 import argparse
@@ -185,7 +186,8 @@ def turn(variant, workload, count, seconds):
 
 def table(results):
     lines = [
-        "| workload | N | variant | steps/s | / native | slowest / mean | p50 ms | p99 ms | p99 / native | cores | server |",
+        "| workload | N | variant | steps/s | / native | slowest / mean | p50 ms | p99 ms | p99 / native | cores "
+        "| server |",
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     by = {}
@@ -229,7 +231,8 @@ def main():
             variant.start(max(counts))
         for variant in variants:
             variant.all("say", max(counts))
-        print(f"{len(variants)} variants of {max(counts)} programs attached after {time.monotonic() - began:.0f} s", flush=True)
+        attached_s = time.monotonic() - began
+        print(f"{len(variants)} variants of {max(counts)} programs attached after {attached_s:.0f} s", flush=True)
         for workload in options.workloads.split(","):
             wanted = [n for n in counts if workload != "training" or n <= options.training_max]
             for variant in variants:

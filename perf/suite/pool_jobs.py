@@ -3,12 +3,13 @@
 
     cargo build --release
     python3 perf/suite/pool_jobs.py --gmem 4096,8192 --kills 100 --out pool.json
-    python3 perf/suite/pool_jobs.py --driver soft --kills 10        without a GPU; the jobs then ask the driver themselves
+    python3 perf/suite/pool_jobs.py --driver soft --kills 10        without a GPU
 
-Starts a controller, an oriond and an agent. A job for each limit runs at the same time: each has to see its own size in CUDA
-and in nvidia-smi, and to be refused memory at its own limit; orion-smi has to show all. Then jobs are killed with SIGKILL at
-random times of their lives, a few at once; measured is how long it takes until no worker of theirs is left, the GPU's memory
-is what it was, and the vGPUs are back in the pool. Exits 1 if anything was wrong or took longer than five seconds.
+Starts a controller, an oriond and an agent. A job for each limit runs at the same time: each has to see its own size
+in CUDA and in nvidia-smi, and to be refused memory at its own limit; orion-smi has to show all. Then jobs are killed
+with SIGKILL at random times of their lives, a few at once; measured is how long it takes until no worker of theirs is
+left, the GPU's memory is what it was, and the vGPUs are back in the pool. Exits 1 if anything was wrong or took longer
+than five seconds.
 """
 
 import argparse

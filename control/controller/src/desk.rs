@@ -2,7 +2,7 @@
 //! then answers. What could not be stored has not happened. Where several controllers share a pool it does so only as
 //! long as this one leads.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};

@@ -24,8 +24,6 @@ use tokio_rustls::server::TlsStream;
 use tonic::Status;
 use tracing::{info, warn};
 
-use crate::service::Role;
-
 /// From accepting a connection to its keys.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Who has not said how he speaks, or has no keys yet.
@@ -36,6 +34,14 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 /// To whom speaks in the clear and may not.
 const IN_THE_CLEAR: &str = "this controller is spoken to by TLS from other machines, and this came in the clear; give \
                             its CA (ORION_CA, --ca), or set controller.insecure: true where it runs\n";
+
+/// Who may do what. Whoever has an operator's key may do everything.
+#[derive(Clone, Copy)]
+pub enum Role {
+    Client,
+    Server,
+    Administrator,
+}
 
 /// What an operator has decided about who comes over a network.
 #[derive(Default)]

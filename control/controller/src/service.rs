@@ -16,7 +16,7 @@ use tonic::{Request, Response, Status};
 
 use crate::config::Keys;
 use crate::desk::{Counter, Desk, News, Refusal, Waited};
-use crate::doors::{Caller, Security};
+use crate::doors::{Caller, Role, Security};
 use crate::leases;
 
 /// Of one request, so that a mistake does not fill the memory.
@@ -38,14 +38,6 @@ pub struct Service {
     pub places_by_ratio: bool,
     pub node_ms: Time,
     pub lease_ms: Time,
-}
-
-/// Who may do what. Whoever has an operator's key may do everything.
-#[derive(Clone, Copy)]
-pub enum Role {
-    Client,
-    Server,
-    Administrator,
 }
 
 /// Who a certificate says that somebody is, where one is wanted.

@@ -23,7 +23,8 @@ use tonic::Code;
 
 use crate::desk::{Desk, Refusal};
 use crate::doors::Caller;
-use crate::service::{Role, Service, devices, id};
+use crate::doors::Role;
+use crate::service::{Service, devices, id};
 use crate::sessions;
 
 /// What the original's controllers of 2020 answered.

@@ -1,8 +1,8 @@
 //! Whether a core is free for a thread that only looks for news.
 //!
-//! Looking saves the 15 to 40 us that a sleeping core takes to wake up, as long as nobody else could have used the core.
-//! Twelve programs on sixteen cores that all looked for 20 ms did a third of what they did when they slept at once. So
-//! there is one judgement a process, made from two things that cost little:
+//! Looking saves the 15 to 40 us that a sleeping core takes to wake up, as long as nobody else could have used the
+//! core. Twelve programs on sixteen cores that all looked for 20 ms did a third of what they did when they slept at
+//! once. So there is one judgement a process, made from two things that cost little:
 //!
 //! * how many threads of the machine can run just now, which Linux says in the fourth field of `/proc/loadavg`;
 //! * that a thread which was looking had to give its core away, which it sees by the clock.

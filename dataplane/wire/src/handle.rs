@@ -4,8 +4,8 @@
 //! 63      48 47 46   40 39      24 23   22 21       0
 //! |   0     | 1 | kind  | generation | owner | index  |
 //! ```
-//! A program may have sessions with several workers: the owner says to the client which of them an object belongs to. To
-//! a worker it is a part of the generation.
+//! A program may have sessions with several workers: the owner says to the client which of them an object belongs to.
+//! To a worker it is a part of the generation.
 //!
 //! Bit 47 makes a handle a non-canonical address on x86-64: a program that dereferences one stops there
 //! instead of reading something else. The client chooses the index (so creating an object need not be

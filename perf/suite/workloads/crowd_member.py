@@ -1,8 +1,8 @@
 """One of many programs on a GPU: stays attached, and runs a workload for a while each time it is told to.
 
-A line `WORKLOAD SECONDS START` on standard input, START by the machine's monotonic clock, so that all begin together; the
-answer is a line of JSON: steps, the seconds they took, percentiles of a step in ms, and the program's CPU seconds. `say`
-answers that it is ready.
+A line `WORKLOAD SECONDS START` on standard input, START by the machine's monotonic clock, so that all begin together;
+the answer is a line of JSON: steps, the seconds they took, percentiles of a step in ms, and the program's CPU seconds.
+`say` answers that it is ready.
 """
 
 import json

@@ -1,7 +1,8 @@
 """A job of a pool: says what it sees of its GPU, takes memory until there is none, and then works until it is ended.
 
-A line of JSON: `total` and `free` in bytes at the start, `device` as CUDA has its size, `taken` until the first refusal, the
-refusal's name, what nvidia-smi says in this program (`smi`), and, once the memory is given back, `working`.
+A line of JSON: `total` and `free` in bytes at the start, `device` as CUDA has its size, `taken` until the first
+refusal, the refusal's name, what nvidia-smi says in this program (`smi`), and, once the memory is given back,
+`working`.
 """
 
 import ctypes

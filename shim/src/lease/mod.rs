@@ -4,10 +4,12 @@
 //! wanted    from the environment and client.conf
 //! original  variables of Orion vGPU's that do nothing here
 //! ask       one question over HTTP, and the answer        json   what an answer is written in
+//! granted   what was given
 //! reserve   one question to this node's agent, where no controller is reached
 //! ```
 
 pub mod ask;
+pub mod granted;
 mod json;
 pub mod original;
 mod reserve;

@@ -15,7 +15,7 @@ use orion_transport::socket::{objection_to_folder, receive_timeout};
 use orion_wire::address::Server;
 use orion_wire::reserve::{self, Answer, Ask, KIND, RESERVE_VERSION, SOCKET};
 
-use super::ask::{Claim, Granted, Part};
+use super::granted::{self, Claim, Granted, Part};
 use super::wanted::Wanted;
 
 /// An agent that is there answers at once.
@@ -51,7 +51,7 @@ fn lend(agent: &UnixStream, wanted: &Wanted, client: &str) -> Result<Answer, Str
     };
     let (kind, body, _) = exchange().map_err(|e: io::Error| format!("its agent does not answer: {e}"))?;
     match Answer::decode(&body) {
-        Ok(Answer::No { reason }) => Err(super::ask::one_line(&reason)),
+        Ok(Answer::No { reason }) => Err(granted::one_line(&reason)),
         Ok(answer) if kind == KIND => Ok(answer),
         Ok(_) => Err(format!("its agent answers with a frame of kind {kind}")),
         Err(fault) => Err(format!("its agent's answer is damaged: {fault}")),

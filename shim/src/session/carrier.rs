@@ -21,7 +21,8 @@ use orion_wire::hello::Welcome;
 use orion_wire::message::carrier::DEVICES_MAX;
 use orion_wire::view::View;
 
-use crate::lease::ask::{self, Granted, Part};
+use crate::lease::ask;
+use crate::lease::granted::{Granted, Part};
 use crate::lease::original;
 use crate::lease::wanted::Wanted;
 use crate::state::session::{SESSIONS_MAX, Session};

@@ -168,8 +168,8 @@ impl Greeted {
     }
 }
 
-/// Programs tell devices apart by UUID and by place, which two nodes may have the same: each numbers its own places, and
-/// software GPUs are numbered alike everywhere.
+/// Programs tell devices apart by UUID and by place, which two nodes may have the same: each numbers its own places,
+/// and software GPUs are numbered alike everywhere.
 fn set_apart(mut device: Device, server: u32, others: &[Device]) -> Device {
     const DOMAINS: u32 = 0x1000;
     if others.iter().any(|other| other.uuid == device.uuid) {

@@ -5,8 +5,8 @@ use std::time::Instant;
 use crate::place::{Oriond, cpu_ns_of};
 use crate::report::{Better, Measured, Sample};
 use crate::task::{Running, Task};
+use crate::workload::repeats::{prefixed, repeated};
 use crate::workload::settings::Settings;
-use crate::workload::{prefixed, repeated};
 
 const WAYS: [(&str, &[(&str, &str)]); 2] =
     [("in the clear", &[("ORION_TLS", "0")]), ("encrypted", &[("ORION_TLS", "1")])];

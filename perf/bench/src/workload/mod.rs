@@ -8,6 +8,7 @@ pub mod encryption;
 pub mod kernels;
 pub mod neighbours;
 pub mod raw;
+mod repeats;
 pub mod replay;
 pub mod ring;
 pub mod round_trip;
@@ -18,8 +19,9 @@ pub mod stub;
 pub mod telemetry;
 
 use crate::place::{Oriond, real_driver};
-use crate::report::{Measured, Sample, merge};
+use crate::report::Measured;
 use crate::task::{self, Task};
+use crate::workload::repeats::{prefixed, repeated};
 use crate::workload::settings::Settings;
 
 /// What `list` shows and `run` takes.
@@ -55,20 +57,6 @@ pub fn run(name: &str, settings: &Settings) -> Result<Vec<Measured>, String> {
         "scaling" => scaling::run(settings),
         _ => Err(format!("there is no workload {name:?}; `orion-bench list` shows them")),
     }
-}
-
-fn repeated(
-    name: &str,
-    repeats: usize,
-    mut once: impl FnMut() -> Result<Vec<Sample>, String>,
-) -> Result<Vec<Measured>, String> {
-    let repeats: Result<Vec<_>, String> = (0..repeats).map(|_| once()).collect();
-    Ok(merge(name, &repeats?))
-}
-
-/// The same samples under names that say how they were reached.
-fn prefixed(prefix: &str, samples: Vec<Sample>) -> Vec<Sample> {
-    samples.into_iter().map(|s| Sample { case: format!("{prefix} {}", s.case), ..s }).collect()
 }
 
 /// Measures through every transport, or natively once; `task` gets the library to load.

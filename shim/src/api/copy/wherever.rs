@@ -1,6 +1,6 @@
-//! Copies of bytes of which one end, or the stream, is of another session: its node does not reach what lies elsewhere, so
-//! the bytes come through the client. They have arrived when the call returns, whichever form it was: all work that was
-//! in the stream is waited for first, and whatever comes later comes after.
+//! Copies of bytes of which one end, or the stream, is of another session: its node does not reach what lies
+//! elsewhere, so the bytes come through the client. They have arrived when the call returns, whichever form it was:
+//! all work that was in the stream is waited for first, and whatever comes later comes after.
 
 // UNSAFETY: copies from and to addresses of the application's.
 
