@@ -41,8 +41,8 @@ pub enum Control {
     Ready { gpus: Vec<Gpu>, offer: Offer },
     /// The worker cannot serve anybody, and why.
     Failed { reason: String },
-    /// A tenant. The page for statistics comes along, the meter, the page of seats and its bell if there are any, and the
-    /// attach socket.
+    /// A tenant. The page for statistics comes along, the meter, the page of seats and its bell if there are any, and
+    /// the attach socket.
     Assign(Assign),
     /// A line for oriond's log, of which a worker has no descriptor.
     Log { text: String },

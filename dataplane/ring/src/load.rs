@@ -1,14 +1,16 @@
 //! Whether a core is free for a thread that only looks for news.
 //!
-//! Looking saves the 15 to 40 us that a sleeping core takes to wake up, as long as nobody else could have used the core.
-//! Twelve programs on sixteen cores that all looked for 20 ms did a third of what they did when they slept at once. So
-//! there is one judgement a process, made from two things that cost little:
+//! Looking saves the 15 to 40 us that a sleeping core takes to wake up, as long as nobody else could have used the
+//! core. Twelve programs on sixteen cores that all looked for 20 ms did a third of what they did when they slept at
+//! once. So there is one judgement a process, made from two things that cost little:
 //!
 //! * how many threads of the machine can run just now, which Linux says in the fourth field of `/proc/loadavg`;
 //! * that a thread which was looking had to give its core away, which it sees by the clock.
 //!
 //! Every process of every tenant reads the same number. While there are more such threads than cores, those that only
 //! look go to sleep, and what sleeps is not counted; so what is left is what has work.
+
+// UNSAFETY: sysconf, and opens, reads and closes a file.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -38,7 +38,8 @@ impl Spin {
         }
     }
 
-    /// Looks until `ready` is true, the budget is spent, or somebody else could use the core; the last answer of `ready`.
+    /// Looks until `ready` is true, the budget is spent, or somebody else could use the core; the last answer of
+    /// `ready`.
     pub fn until(&self, mut ready: impl FnMut() -> bool) -> bool {
         // The clock costs 24 ns, so it is read once in 64 looks.
         let mut looks = 0u32;

@@ -1,8 +1,8 @@
 //! Which engine carries a session: by what engines have to do, not by how many sessions there are.
 //!
 //! An engine with a session in use looks for news all the time, so a session on each costs a core for each, and four on
-//! one cost one core together. Four programs of four hundred small operations a step (395,000 commands a second) were as
-//! quick over one engine as over eight, and the server took 4.6 cores instead of 5.7 (H100 machine, 16 cores).
+//! one cost one core together. Four programs of four hundred small operations a step (395,000 commands a second) were
+//! as quick over one engine as over eight, and the server took 4.6 cores instead of 5.7 (H100 machine, 16 cores).
 
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};

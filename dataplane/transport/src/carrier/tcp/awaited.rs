@@ -1,7 +1,8 @@
 //! Whether somebody in this process waits for what the main connection brings.
 //!
 //! While somebody does, the receiving thread looks for it, if a core is free for that. Otherwise it sleeps until there
-//! is something, or until somebody begins to wait: then it is woken at once, and is up by the time that the answer comes.
+//! is something, or until somebody begins to wait: then it is woken at once, and is up by the time that the answer
+//! comes.
 
 // UNSAFETY: makes an eventfd, writes to it and reads it.
 
@@ -14,8 +15,9 @@ use orion_ring::{Spin, load};
 
 use super::patience::{Patience, looks_readable, poll, readable};
 
-/// Who has just been answered often asks again: for so long the receiving thread looks all the same. A training step that
-/// reads its loss waits three times, with up to a millisecond in between; with 200 us here such steps took 10 % longer.
+/// Who has just been answered often asks again: for so long the receiving thread looks all the same. A training step
+/// that reads its loss waits three times, with up to a millisecond in between; with 200 us here such steps took 10 %
+/// longer.
 const ASKS_AGAIN: Duration = Duration::from_millis(2);
 
 pub struct Awaited {
