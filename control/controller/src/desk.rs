@@ -32,8 +32,8 @@ pub struct Desk {
     pub master: MasterKey,
     /// Nodes that this controller's clock was told to: by it they judge leases.
     pub told_time: BTreeSet<String>,
-    /// Bytes that vGPUs use, as their nodes say. Not stored: it is said again soon.
-    pub used: HashMap<AllocationId, Vec<u64>>,
+    /// Bytes that an allocation's vGPUs on a node use, as that node says. Not stored: it is said again soon.
+    pub used: HashMap<AllocationId, BTreeMap<String, Vec<u64>>>,
     /// What their sessions do, in the words of their nodes. Not stored either.
     pub reports: HashMap<AllocationId, String>,
     waiters: HashMap<AllocationId, (Ask, oneshot::Sender<Waited>)>,
@@ -94,7 +94,10 @@ impl Desk {
         let pool = &self.pool;
         let of_reserve: BTreeSet<AllocationId> = pool.lent_by(node).map(|a| a.id).collect();
         let is_there = |id| pool.allocation(id).is_some_and(|a| a.is_on(node)) || of_reserve.contains(&id);
-        self.used.extend(used.into_iter().filter(|(id, _)| is_there(*id)));
+        let known = used.into_iter().filter(|(id, _)| is_there(*id));
+        for (id, used) in known {
+            self.used.entry(id).or_default().insert(node.to_owned(), used);
+        }
     }
 
     /// Likewise, of sessions.

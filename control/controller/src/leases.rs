@@ -2,7 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use orion_pool::AllocationId;
+use orion_pool::{Allocation, AllocationId};
 use orion_transport::lease::{Instance, SignedLease};
 use orion_wire::lease::{Lease, LeaseId, Vgpu};
 
@@ -17,27 +17,32 @@ pub fn now_unix_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
-/// A session's lease; the error says why there is none, and what to try.
-pub fn sign(desk: &Desk, id: AllocationId) -> Result<SignedLease, String> {
+/// The leases of a program's sessions, one on each node that its vGPUs lie on, in their order; the error says why there
+/// are none, and what to try.
+pub fn sign(desk: &Desk, id: AllocationId) -> Result<Vec<SignedLease>, String> {
+    let allocation = desk.pool.allocation(id).ok_or_else(|| format!("allocation {id} is over"))?;
+    nodes_of(allocation).into_iter().map(|node| sign_for(desk, allocation, node)).collect()
+}
+
+/// In the order in which the program counts its vGPUs, which lie together by node.
+pub fn nodes_of(allocation: &Allocation) -> Vec<&String> {
+    let mut nodes: Vec<&String> = allocation.places.iter().map(|place| &place.node).collect();
+    nodes.dedup();
+    nodes
+}
+
+fn sign_for(desk: &Desk, allocation: &Allocation, node: &String) -> Result<SignedLease, String> {
     let Desk { pool, now, master, .. } = desk;
-    let allocation = pool.allocation(id).ok_or_else(|| format!("allocation {id} is over"))?;
-    let node = &allocation.places[0].node;
-    if allocation.places.iter().any(|place| place.node != *node) {
-        return Err("vGPUs of several nodes cannot be used by one program yet; ask for those of one".to_owned());
-    }
     let report = pool.nodes().find(|n| n.report.name == *node).map(|n| &n.report);
     let Some(instance) = report.and_then(|report| instance(&report.oriond)) else {
         return Err(format!(
             "node {node} has reported GPUs and no oriond that knows leases; is orion-agent running there?"
         ));
     };
-    let vgpus = allocation.places.iter().map(|place| Vgpu {
-        gpu: place.gpu.clone(),
-        memory_bytes: place.memory,
-        ratio: place.ratio,
-    });
+    let here = allocation.places.iter().filter(|place| place.node == *node);
+    let vgpus = here.map(|place| Vgpu { gpu: place.gpu.clone(), memory_bytes: place.memory, ratio: place.ratio });
     let lease = Lease {
-        id: LeaseId(id.0.to_be_bytes()),
+        id: LeaseId(allocation.id.0.to_be_bytes()),
         node: node.clone(),
         tenant: allocation.ask.tenant.clone(),
         begins_before_unix_ms: now_unix_ms() + allocation.until.saturating_sub(*now),

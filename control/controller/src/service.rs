@@ -139,8 +139,8 @@ impl Service {
         }
     }
 
-    /// A lease of the session that an allocation is for, as it stands now.
-    pub async fn lease(&self, allocation: &str) -> Result<SignedLease, Status> {
+    /// A lease of each session that an allocation is for, as it stands now.
+    pub async fn leases(&self, allocation: &str) -> Result<Vec<SignedLease>, Status> {
         let (id, shares) = (id(allocation)?, self.shares_as.is_some());
         let until = Instant::now() + REGISTERS_WITHIN;
         loop {
@@ -167,9 +167,10 @@ impl Service {
     }
 
     /// Or the node that has to register first: the clock by which it judges leases may be another controller's still.
-    async fn sign(&self, id: AllocationId, shares: bool) -> Result<Result<SignedLease, String>, Status> {
+    async fn sign(&self, id: AllocationId, shares: bool) -> Result<Result<Vec<SignedLease>, String>, Status> {
         let signed = self.ask(move |d| {
-            let untold = d.pool.allocation(id).map(|a| &a.places[0].node).filter(|node| !d.told_time.contains(*node));
+            let nodes = d.pool.allocation(id).map(leases::nodes_of).unwrap_or_default();
+            let untold = nodes.into_iter().find(|node| !d.told_time.contains(*node));
             match untold.filter(|_| shares) {
                 Some(node) => Ok(Err(node.clone())),
                 None => leases::sign(d, id).map(Ok).map_err(Status::failed_precondition),
@@ -320,8 +321,14 @@ fn asked(r: &pb::AllocateRequest, places_by_ratio: bool) -> Result<Ask, Status> 
 }
 
 fn told(d: &Desk, a: &Allocation) -> pb::Allocation {
-    let (pool, used) = (&d.pool, d.used.get(&a.id));
+    let pool = &d.pool;
     let address = |node: &str| pool.node(node).map(|n| n.report.address.clone()).unwrap_or_default();
+    // A node tells of those that are its own.
+    let used = |i: usize| {
+        let node = &a.places[i].node;
+        let before = a.places[..i].iter().filter(|p| p.node == *node).count();
+        d.used.get(&a.id)?.get(node)?.get(before).copied()
+    };
     let places = a.places.iter().zip(0..).map(|(p, i)| pb::Place {
         node: p.node.clone(),
         address: address(&p.node),
@@ -330,7 +337,7 @@ fn told(d: &Desk, a: &Allocation) -> pb::Allocation {
         vgpu: p.slot,
         memory_bytes: p.memory,
         ratio: p.ratio,
-        used_bytes: used.and_then(|used| used.get::<usize>(i).copied()),
+        used_bytes: used(i),
     });
     pb::Allocation {
         allocation: a.id.to_string(),

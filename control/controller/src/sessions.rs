@@ -41,8 +41,8 @@ pub fn register(registry: &mut Registry, desk: &Desk) {
         let session = report.and_then(|report| report.sessions.into_iter().next());
         let who = who(allocation, session.as_ref());
         limit.get_or_create(&who).set(allocation.places.iter().map(|place| place.memory as f64).sum());
-        if let Some(bytes) = desk.used.get(&allocation.id) {
-            used.get_or_create(&who).set(bytes.iter().map(|bytes| *bytes as f64).sum());
+        if let Some(of_nodes) = desk.used.get(&allocation.id) {
+            used.get_or_create(&who).set(of_nodes.values().flatten().map(|bytes| *bytes as f64).sum());
         }
         if let Some(place) = allocation.places.first() {
             target.get_or_create(&who).set(f64::from(place.ratio) / 100.0);

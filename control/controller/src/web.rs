@@ -1,7 +1,7 @@
 //! What is asked over plain HTTP, on the same port: by programs that want vGPUs, by the original's tools, by
 //! Prometheus, by whoever wants to know whether the controller is well.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -91,8 +91,7 @@ struct Wanted {
     wait_ms: u64,
     /// `ORION_RES_GROUP=BOX`.
     with_group: bool,
-    /// `ORION_CROSS_NODE=1`. It is a permission, of which no use is made: one program has one node, since its library
-    /// talks to one oriond.
+    /// `ORION_CROSS_NODE=1`.
     cross_node: bool,
 }
 
@@ -121,7 +120,7 @@ impl From<Wanted> for AllocateRequest {
             vgpus: w.vgpus,
             memory_mib: w.memory_mib,
             ratio: w.ratio,
-            cross_node: false,
+            cross_node: w.cross_node,
             gpus: Gpus::Any.into(),
             tenant: w.tenant,
             group: w.group,
@@ -136,14 +135,11 @@ impl From<Wanted> for AllocateRequest {
 #[derive(Debug, Serialize)]
 struct Granted {
     allocation: String,
-    node: String,
-    address: String,
-    /// GPU and vGPU of each, as the original wrote them: `0/0,0/1`.
-    places: String,
-    /// SHA-256 of what the node's oriond shows over a network; empty if it shows nothing.
-    certificate: String,
-    lease: String,
-    signature: String,
+    /// On how many nodes it lies.
+    nodes: usize,
+    /// Of each node. The names of what is of the second one end in `_2`, and so on.
+    #[serde(flatten)]
+    parts: BTreeMap<String, String>,
     /// As long as nobody comes.
     stands_ms: u64,
     /// Whether nodes keep programs to their ratios. They do, unless a node's operator has told its oriond not to.
@@ -162,16 +158,14 @@ async fn allocate(
         let mut wanted: Wanted = serde_json::from_slice(&body)
             .map_err(|e| tonic::Status::invalid_argument(format!("the request is not what is asked here: {e}")))?;
         wanted.tenant = who.tenant(&wanted.tenant)?;
-        let cross_node = wanted.cross_node;
-        if cross_node && wanted.ratio != Some(100) {
-            let text = "ORION_CROSS_NODE=1 needs ORION_RATIO=100; set that too, or unset ORION_CROSS_NODE";
-            return Err(tonic::Status::invalid_argument(text));
-        }
-        let had = service.grant(&wanted.into()).await.map_err(|status| not_across(status, cross_node))?;
-        match service.lease(&had.allocation).await {
-            Ok(lease) => {
-                let certificate = service.certificate(&had.vgpus[0].node).await?;
-                Ok(granted(had, &lease, certificate))
+        let had = service.grant(&wanted.into()).await?;
+        match service.leases(&had.allocation).await {
+            Ok(leases) => {
+                let mut certificates = Vec::new();
+                for vgpus in had.vgpus.chunk_by(|a, b| a.node == b.node) {
+                    certificates.push(service.certificate(&vgpus[0].node).await?);
+                }
+                Ok(granted(had, &leases, certificates))
             }
             // It is asked for again, under the same name.
             Err(status) if status.code() == Code::Unavailable => Err(status),
@@ -187,29 +181,24 @@ async fn allocate(
     }
 }
 
-/// Who would have taken vGPUs of several nodes hears why he does not get them.
-fn not_across(status: tonic::Status, cross_node: bool) -> tonic::Status {
-    if !cross_node || status.code() != Code::ResourceExhausted {
-        return status;
+fn granted(had: orion_proto::Allocation, leases: &[SignedLease], certificates: Vec<String>) -> Granted {
+    let mut parts = BTreeMap::new();
+    let by_node = had.vgpus.chunk_by(|a, b| a.node == b.node);
+    for (number, ((vgpus, lease), certificate)) in (1..).zip(by_node.zip(leases).zip(certificates)) {
+        // GPU and vGPU of each, as the original wrote them: `0/0,0/1`.
+        let places: Vec<String> = vgpus.iter().map(|p| format!("{}/{}", p.gpu, p.vgpu)).collect();
+        let mut put = |name: &str, value: String| {
+            parts.insert(if number == 1 { name.to_owned() } else { format!("{name}_{number}") }, value)
+        };
+        put("node", vgpus[0].node.clone());
+        put("address", vgpus[0].address.clone());
+        put("places", places.join(","));
+        // SHA-256 of what the node's oriond shows over a network; empty if it shows nothing.
+        put("certificate", certificate);
+        put("lease", hex(&lease.body));
+        put("signature", hex(&lease.signature));
     }
-    let why = "ORION_CROSS_NODE=1 does not help: one program cannot use vGPUs of several nodes yet";
-    tonic::Status::resource_exhausted(format!("{}\n{why}", status.message()))
-}
-
-fn granted(had: orion_proto::Allocation, lease: &SignedLease, certificate: String) -> Granted {
-    let places: Vec<String> = had.vgpus.iter().map(|p| format!("{}/{}", p.gpu, p.vgpu)).collect();
-    let first = &had.vgpus[0];
-    Granted {
-        node: first.node.clone(),
-        address: first.address.clone(),
-        places: places.join(","),
-        certificate,
-        lease: hex(&lease.body),
-        signature: hex(&lease.signature),
-        stands_ms: had.stands_ms,
-        ratio_is_kept: true,
-        allocation: had.allocation,
-    }
+    Granted { nodes: leases.len(), parts, stands_ms: had.stands_ms, ratio_is_kept: true, allocation: had.allocation }
 }
 
 /// A program that got no session gives back what it has had.

@@ -354,7 +354,7 @@ impl Pool {
         self.changes.push(Change::Node(node.report.clone(), standing));
         self.nodes.insert(node);
         for id in homeless {
-            self.end_but_on(id, if is_same_oriond { Why::GpuGone } else { Why::OriondGone }, Some(&name));
+            self.end_on(id, if is_same_oriond { Why::GpuGone } else { Why::OriondGone }, &name, true);
         }
         self.count_anew(&name);
         self.serve_queue(now);
@@ -418,7 +418,7 @@ impl Pool {
         self.heard_of(now, name);
         for id in ended {
             if self.allocations.get(id).is_some_and(|a| a.is_on(name)) {
-                self.end(*id, Why::Ended);
+                self.end_on(*id, Why::Ended, name, false);
             }
         }
         let mut gone = self.revoked.remove(name).unwrap_or_default();
@@ -683,6 +683,36 @@ impl Pool {
         self.end_but_on(id, why, None)
     }
 
+    /// One node has no session of it any more. What the program has on others it keeps, if it has begun.
+    fn end_on(&mut self, id: AllocationId, why: Why, node: &str, is_given_back: bool) {
+        let Some(allocation) = self.allocations.get_mut(&id) else { return };
+        if allocation.lease == Lease::Offered || allocation.places.iter().all(|place| place.node == node) {
+            self.end_but_on(id, why, is_given_back.then_some(node));
+            return;
+        }
+        let (gone, kept) = std::mem::take(&mut allocation.places).into_iter().partition(|place| place.node == node);
+        allocation.places = kept;
+        let (gone, changed): (Vec<Place>, Allocation) = (gone, allocation.clone());
+        if !is_given_back {
+            gone.iter().for_each(|place| self.nodes.give_back(place));
+        }
+        if why != Why::Ended {
+            self.revoked.entry(node.to_owned()).or_default().insert(id);
+        }
+        self.let_go(&changed.ask.tenant, &gone);
+        self.changes.push(Change::Allocation(changed));
+    }
+
+    fn let_go(&mut self, tenant: &str, places: &[Place]) {
+        let held = self.held.get_mut(tenant).expect("who has something is listed");
+        held.vgpus -= places.len() as u32;
+        held.memory -= places.iter().map(|p| p.memory).sum::<u64>();
+        held.ratio -= places.iter().map(|p| p.ratio).sum::<u32>();
+        if *held == Held::default() {
+            self.held.remove(tenant);
+        }
+    }
+
     /// `without` is a node whose room has been given back already.
     fn end_but_on(&mut self, id: AllocationId, why: Why, without: Option<&str>) -> bool {
         let Some(allocation) = self.allocations.remove(&id) else { return false };
@@ -695,13 +725,7 @@ impl Pool {
                 self.revoked.entry(place.node.clone()).or_default().insert(id);
             }
         }
-        let held = self.held.get_mut(&allocation.ask.tenant).expect("who has something is listed");
-        held.vgpus -= allocation.places.len() as u32;
-        held.memory -= allocation.places.iter().map(|p| p.memory).sum::<u64>();
-        held.ratio -= allocation.places.iter().map(|p| p.ratio).sum::<u32>();
-        if *held == Held::default() {
-            self.held.remove(&allocation.ask.tenant);
-        }
+        self.let_go(&allocation.ask.tenant, &allocation.places);
         self.changes.push(Change::AllocationGone(id));
         self.events.push(Event::Over { id, why });
         true

@@ -130,6 +130,11 @@ impl Arbiter {
         self.holder.is_some_and(|holder| holder.stopped_ns.is_some())
     }
 
+    /// Whether it is its own limit that a session waits for, and not others.
+    pub fn is_held_by_its_limit(&self, id: u64) -> bool {
+        self.members.get(&id).is_some_and(|member| !Self::may_have_it(member))
+    }
+
     pub fn grant(&self, id: u64) -> Grant {
         let Some(member) = self.members.get(&id) else { return Grant::Stop };
         if self.members.len() == 1 && !member.is_capped() {

@@ -4,7 +4,7 @@
 // UNSAFETY: fills a C struct of integers and pointers, and reads it as bytes.
 
 use orion_cuda::sys::*;
-use orion_wire::handle::{Handle, INDEX_MAX, Kind};
+use orion_wire::handle::{GENERATION_MAX, Handle, INDEX_MAX, Kind};
 use orion_wire::message::layout::Shape;
 use orion_wire::{Writer, bundle};
 
@@ -212,10 +212,10 @@ impl Arsenal {
             0 => self.random.below(4),
             1 => self.any_handle(),
             // One that was, or will be.
-            2 => Handle::new(kind, 1 + self.random.below(3) as u16, self.random.below(8) as u32).0,
+            2 => Handle::new(kind, 1 + self.random.below(3) as u32, self.random.below(8) as u32).0,
             3 => Handle::new(kind, 0, self.random.below(200) as u32).0,
             4 => Handle::new(kind, 0, INDEX_MAX).0,
-            5 => Handle::new(kind, u16::MAX, INDEX_MAX).0,
+            5 => Handle::new(kind, GENERATION_MAX, INDEX_MAX).0,
             6 => self.foreign(),
             7 => u64::MAX,
             _ => self.random.word(),

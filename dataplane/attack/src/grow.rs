@@ -8,7 +8,7 @@ use orion_cuda::sys::*;
 use orion_transport::LANES_MAX;
 use orion_transport::client::Server;
 use orion_wire::Kind;
-use orion_wire::handle::Handle;
+use orion_wire::handle::{Handle, INDEX_MAX};
 use orion_wire::message::address::{ClaimedDevice, ClaimedHost, ClaimedRange};
 use orion_wire::message::callback::LaunchHostFunc;
 use orion_wire::message::calls;
@@ -246,7 +246,7 @@ fn one(client: &mut Client, way: Way, memory: u64, i: u64) -> bool {
             client.post(StreamQuery::OP, (i % 4096) as u16, &body(&StreamQuery { stream }))
         }
         Way::Events => {
-            let event = Handle::new(Kind::Event, 0, (i % 0xff_ffff) as u32).0;
+            let event = Handle::new(Kind::Event, 0, (i % u64::from(INDEX_MAX)) as u32).0;
             let q = calls::cuEventCreate { phEvent: event, Flags: 0 };
             client.post(calls::cuEventCreate::OP, 0, &body(&q))
         }

@@ -39,7 +39,8 @@ pub struct Seat {
 pub struct OfArbiter {
     /// One of [`grant`]; slept on as a futex.
     pub grant: AtomicU32,
-    _reserved: AtomicU32,
+    /// 1 while the session's own limit holds it back.
+    pub is_at_limit: AtomicU32,
     /// When a lease ends, or [`UNTIL_TOLD`].
     pub until_ns: AtomicU64,
     /// When the arbiter was last seen alive.
@@ -73,7 +74,7 @@ impl Seat {
     }
 
     /// The arbiter's: true if the worker may have to get up.
-    pub fn show(&self, shown: Grant) -> bool {
+    pub fn show(&self, shown: Grant, is_at_limit: bool) -> bool {
         let (word, until_ns) = match shown {
             Grant::Stop => (grant::STOP, 0),
             Grant::Armed => (grant::ARMED, 0),
@@ -81,6 +82,7 @@ impl Seat {
             Grant::Lease { until_ns } => (grant::LEASE, until_ns.unwrap_or(UNTIL_TOLD)),
         };
         self.of_arbiter.until_ns.store(until_ns, Ordering::Relaxed);
+        self.of_arbiter.is_at_limit.store(is_at_limit.into(), Ordering::Relaxed);
         let before = self.of_arbiter.grant.swap(word, Ordering::SeqCst);
         before != word && word != grant::STOP
     }
@@ -221,8 +223,8 @@ mod tests {
         let said = Said { wants: true, busy: false };
         theirs.seat(3).say(said);
         assert_eq!((ours.seat(3).said(), ours.seat(2).said()), (said, Said::default()));
-        assert!(ours.seat(3).show(Grant::Lease { until_ns: Some(7) }) && !ours.seat(3).show(Grant::Stop));
-        assert!(ours.seat(3).show(Grant::Lease { until_ns: None }));
+        assert!(ours.seat(3).show(Grant::Lease { until_ns: Some(7) }, false) && !ours.seat(3).show(Grant::Stop, true));
+        assert!(ours.seat(3).show(Grant::Lease { until_ns: None }, false));
         let words = &theirs.seat(3).of_arbiter;
         let shown = (words.grant.load(Ordering::Relaxed), words.until_ns.load(Ordering::Relaxed));
         assert_eq!(shown, (grant::LEASE, UNTIL_TOLD));

@@ -1,9 +1,12 @@
 //! Handles are the session's own ids, never driver pointers.
 //!
 //! ```text
-//! 63      48 47 46   40 39      24 23           0
-//! |   0     | 1 | kind  | generation |   index    |
+//! 63      48 47 46   40 39      24 23   22 21       0
+//! |   0     | 1 | kind  | generation | owner | index  |
 //! ```
+//! A program may have sessions with several workers: the owner says to the client which of them an object belongs to. To
+//! a worker it is a part of the generation.
+//!
 //! Bit 47 makes a handle a non-canonical address on x86-64: a program that dereferences one stops there
 //! instead of reading something else. The client chooses the index (so creating an object need not be
 //! awaited); the worker refuses one that is in use.
@@ -40,16 +43,29 @@ pub enum Kind {
 }
 
 pub const KIND_MAX: u8 = 23;
-pub const INDEX_BITS: u32 = 24;
+pub const INDEX_BITS: u32 = 22;
 pub const INDEX_MAX: u32 = (1 << INDEX_BITS) - 1;
+const OWNER_BITS: u32 = 2;
+/// As many workers as one client tells apart.
+pub const OWNERS_MAX: usize = 1 << OWNER_BITS;
+/// Index and owner together.
+pub const PLACE_MAX: u32 = (1 << (INDEX_BITS + OWNER_BITS)) - 1;
+/// The owner is a part of it.
+pub const GENERATION_MAX: u32 = (1 << (16 + OWNER_BITS)) - 1;
 
 /// A handle as the application holds it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Handle(pub u64);
 
 impl Handle {
-    pub const fn new(kind: Kind, generation: u16, index: u32) -> Handle {
-        Handle(1 << 47 | (kind as u64) << 40 | (generation as u64) << INDEX_BITS | (index & INDEX_MAX) as u64)
+    /// `generation` has the owner in its lowest bits.
+    pub const fn new(kind: Kind, generation: u32, index: u32) -> Handle {
+        let generation = (generation & GENERATION_MAX) as u64;
+        Handle(1 << 47 | (kind as u64) << 40 | generation << INDEX_BITS | (index & INDEX_MAX) as u64)
+    }
+
+    pub const fn of_owner(kind: Kind, owner: usize, generation: u16, index: u32) -> Handle {
+        Handle::new(kind, (generation as u32) << OWNER_BITS | owner as u32, index)
     }
 
     /// The primary context of device `ordinal`: the same handle for the whole session.
@@ -61,8 +77,18 @@ impl Handle {
         self.0 as u32 & INDEX_MAX
     }
 
-    pub const fn generation(self) -> u16 {
-        (self.0 >> INDEX_BITS) as u16
+    /// With the owner.
+    pub const fn generation(self) -> u32 {
+        (self.0 >> INDEX_BITS) as u32 & GENERATION_MAX
+    }
+
+    pub const fn owner(self) -> usize {
+        (self.0 >> INDEX_BITS) as usize & (OWNERS_MAX - 1)
+    }
+
+    /// What tells the objects of one kind apart that are alive: their index and their owner.
+    pub const fn place(self) -> u32 {
+        self.0 as u32 & PLACE_MAX
     }
 
     /// Whether this is a well-formed handle of `kind`; says nothing about whether it is alive.
@@ -80,9 +106,11 @@ mod tests {
 
     #[test]
     fn parts_come_back() {
-        let h = Handle::new(Kind::Event, 0xbeef, 0x123456);
+        let h = Handle::new(Kind::Event, 0x2beef, 0x123456);
         assert!(h.is(Kind::Event) && !h.is(Kind::Stream));
-        assert_eq!((h.index(), h.generation()), (0x123456, 0xbeef));
+        assert_eq!((h.index(), h.generation(), h.owner()), (0x123456, 0x2beef, 3));
+        assert_eq!(h, Handle::of_owner(Kind::Event, 3, 0xafbb, 0x123456));
+        assert_eq!(h.place(), 3 << 22 | 0x123456);
         assert_eq!(h.0 >> 47, 1);
     }
 

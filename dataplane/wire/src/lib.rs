@@ -31,4 +31,4 @@ pub use message::all::API_HASH;
 pub use pages::Pages;
 
 /// Version of the framing, the handshake and the layout of session memory. Raised when one of them changes shape.
-pub const PROTOCOL_VERSION: u32 = 9;
+pub const PROTOCOL_VERSION: u32 = 10;

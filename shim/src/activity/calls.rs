@@ -11,10 +11,13 @@ use crate::activity::api_callbacks::{self, RuntimeCall};
 use crate::activity::buffers::State;
 use crate::activity::time::{now, thread_id};
 use crate::state::process::state;
-use crate::state::recording::{CALLED_BACK, DRIVER, EXTERNAL, EXTERNAL_IDS, GPU, RUNTIME, THREAD, leave};
+use crate::state::recording::{CALLED_BACK, DRIVER, EXTERNAL, EXTERNAL_IDS, GPU, ROUTED, RUNTIME, THREAD, leave};
 
 /// A call of the driver API, which is part of another if the thread is inside of one.
 pub fn driver_call<P>(cbid: u32, parameters: &P, call: impl FnOnce() -> CUresult) -> CUresult {
+    if !state().recording.wants(!ROUTED) {
+        return call();
+    }
     let begun = enter();
     let called_back = state().recording.wants(CALLED_BACK).then(|| {
         let id = THREAD.with(|t| t.inside.get());

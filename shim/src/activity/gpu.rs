@@ -86,7 +86,7 @@ impl Gpu {
             state().recording.set(GPU, self.mask() != 0);
             return CUPTI_SUCCESS;
         }
-        match self.tell() {
+        match self.tell_one() {
             Ok(()) => CUPTI_SUCCESS,
             Err(CUDA_ERROR_NOT_SUPPORTED) => {
                 self.kinds = before.0;
@@ -99,9 +99,20 @@ impl Gpu {
     /// What was enabled before there was a session.
     pub fn session_started(&mut self) {
         // The reason has been said; what is not recorded can be given up without another word.
-        if state().recording.wants(GPU) && self.tell().is_err() {
+        if state().recording.wants(GPU) && self.tell_one().is_err() {
             self.kinds = 0;
         }
+    }
+
+    /// What GPUs of several nodes do is not recorded: their times are those of several clocks.
+    fn tell_one(&mut self) -> Result<(), CUresult> {
+        if state().attachment.several() && self.mask() != 0 {
+            crate::say!(
+                "kernels and copies are not recorded for a profiler where vGPUs lie on several nodes; calls are"
+            );
+            return Err(CUDA_ERROR_NOT_SUPPORTED);
+        }
+        self.tell()
     }
 
     /// Tells the worker what to record.

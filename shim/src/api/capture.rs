@@ -294,5 +294,9 @@ pub unsafe fn cuThreadExchangeStreamCaptureMode(mode: *mut CUstreamCaptureMode) 
     if old == new {
         return CUDA_SUCCESS;
     }
-    post(ThreadExchangeStreamCaptureMode::OP, |w| ThreadExchangeStreamCaptureMode { mode: new }.encode(w))
+    let tell =
+        || post(ThreadExchangeStreamCaptureMode::OP, |w| ThreadExchangeStreamCaptureMode { mode: new }.encode(w));
+    let told = tell();
+    crate::session::route::in_others(|_| _ = tell());
+    told
 }

@@ -183,10 +183,10 @@ pub unsafe fn cuCtxCreate_v4(
 unsafe fn create(pctx: *mut CUcontext, flags: u32, dev: CUdevice, api_version: u32) -> Result<(), CUresult> {
     let f = facts()?;
     not_null(pctx)?;
-    f.device(dev)?;
+    let session = f.device(dev)?.session;
     check_flags(flags, CU_CTX_FLAGS_MASK)?;
-    let handle = state().handles.reserve(Kind::Context);
-    let context = Context::new(handle.0, dev as u32, false, api_version);
+    let handle = state().handles.reserve_of(Kind::Context, session, 0);
+    let context = Context { api_version, ..Context::new(handle.0, (dev as u32, session)) };
     if let Err(code) = context_wire::create(handle.0, flags, dev as u32) {
         crate::objects::handles::release(handle);
         return Err(code);

@@ -83,16 +83,21 @@ unsafe fn answer(
 /// Both set is allowed, and means per thread.
 const KNOWN_FLAGS: u64 = (CU_GET_PROC_ADDRESS_LEGACY_STREAM | CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) as u64;
 
-/// Functions for which the worker's driver is too old are not there.
+/// Functions for which the workers' drivers are too old are not there.
 #[cfg(not(test))]
 pub fn find(name: &CStr, version: c_int, per_thread: bool) -> Lookup {
     let Ok(name) = name.to_str() else { return Lookup::NotFound };
     match crate::api::generated::proc_address::lookup(name, version, per_thread) {
-        Lookup::Found(_, op) if crate::session::attached::session().is_ok_and(|s| s.welcome.missing.contains(&op)) => {
-            Lookup::NotFound
-        }
+        Lookup::Found(_, op) if is_missing(op) => Lookup::NotFound,
         found => found,
     }
+}
+
+/// From the driver of any node that has vGPUs of the program.
+#[cfg(not(test))]
+fn is_missing(op: u16) -> bool {
+    let mut sessions = crate::state::process::state().attachment.all();
+    crate::session::attached::session().is_ok() && sessions.any(|s| s.welcome.missing.contains(&op))
 }
 
 #[cfg(test)]

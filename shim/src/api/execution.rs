@@ -93,7 +93,7 @@ unsafe fn launch(
         // SAFETY: the caller's promise.
         unsafe { parameters.each_word(&f.layout, |word| crate::memory::in_step::note_parameter(s, word)) };
     }
-    crate::memory::in_step::before_launch();
+    crate::memory::in_step::before_launch(s);
     let padded = parameter_bytes.next_multiple_of(8);
     let len = LAUNCH_HEAD_BYTES + padded + std::mem::size_of_val(attributes);
     let Geometry { grid: [gx, gy, gz], block: [bx, by, bz], shared_bytes } = geometry;

@@ -80,10 +80,10 @@ pub unsafe fn cuMemFreeHost(p: *mut c_void) -> CUresult {
         let gone = state().addresses.remove_if(p as u64, |r| r.kind == MemoryKind::PinnedHost);
         let gone = gone.ok_or(CUDA_ERROR_INVALID_VALUE)?;
         let range = HeapRange { offset: gone.owner, bytes: gone.bytes.next_multiple_of(PAGE) };
-        forget_mirrored(range);
-        state().on_the_way.freed(range);
+        forget_mirrored(s, range);
+        s.on_the_way.freed(range);
         let registered_alone = gone.bytes > BLOCK / 2;
-        state().host_memory.freed.lock().insert(range.offset, registered_alone);
+        s.host_memory.freed.lock().insert(range.offset, registered_alone);
         let q = MemFreeHost { range: range.into(), registered_alone };
         match poison::of(crate::state::context::current()) {
             None => posted(post(MemFreeHost::OP, |w| q.encode(w))),
@@ -161,7 +161,7 @@ pub unsafe fn cuMemHostRegister_v2(p: *mut c_void, bytes: usize, flags: u32) -> 
             return Err(CUDA_ERROR_NOT_SUPPORTED);
         }
         // One at a time: two registrations may share a page.
-        let mut moved = state().host_memory.moved.lock();
+        let mut moved = s.host_memory.moved.lock();
         match state().addresses.overlapping(base, bytes as u64) {
             Some(r) if r.kind == MemoryKind::RegisteredHost => return Err(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED),
             Some(_) => return Err(CUDA_ERROR_INVALID_VALUE),
@@ -186,7 +186,7 @@ pub unsafe fn cuMemHostRegister_v2(p: *mut c_void, bytes: usize, flags: u32) -> 
             entry.device_pointer = base;
             moved.insert(first, (last - first, offset));
         }
-        state().host_memory.any_registered.store(true, Ordering::Relaxed);
+        s.host_memory.any_registered.store(true, Ordering::Relaxed);
         state().addresses.insert(entry);
         Ok(())
     })())
@@ -200,7 +200,7 @@ pub unsafe fn cuMemHostUnregister(p: *mut c_void) -> CUresult {
         if p.is_null() {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        let mut moved = state().host_memory.moved.lock();
+        let mut moved = s.host_memory.moved.lock();
         let found = state().addresses.find(p as u64).ok_or(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED)?;
         if found.kind != MemoryKind::RegisteredHost || found.base != p as u64 {
             return Err(CUDA_ERROR_INVALID_VALUE);
@@ -212,8 +212,8 @@ pub unsafe fn cuMemHostUnregister(p: *mut c_void) -> CUresult {
         let first = page_of(found.base);
         let Some((bytes, offset)) = moved.remove(&first) else { return Ok(()) };
         let range = HeapRange { offset, bytes };
-        forget_mirrored(range);
-        state().on_the_way.freed(range);
+        forget_mirrored(s, range);
+        s.on_the_way.freed(range);
         let q = MemHostUnregister { address: ClaimedHost::new(first) };
         let answer = call(MemHostUnregister::OP, |w| q.encode(w), |_| Ok(()));
         // Whatever became of the device, the application keeps its memory.

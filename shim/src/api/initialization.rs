@@ -6,11 +6,12 @@ use std::ffi::c_int;
 use std::sync::Once;
 
 use orion_cuda::sys::*;
-use orion_wire::message::carrier::VisibleDevices;
+use orion_wire::message::carrier::{OF_ANOTHER_SERVER, VisibleDevices};
 use orion_wire::message::field::{List, Ordinal};
 
 use crate::session::attached;
 use crate::start::attach::{self, driver_version};
+use crate::state::device::Device;
 use crate::state::process::state;
 use crate::state::session::Session;
 
@@ -23,12 +24,12 @@ pub unsafe fn cuInit(flags: u32) -> CUresult {
         return CUDA_ERROR_INVALID_VALUE;
     }
     match attach::attach() {
-        Ok(s) => match state().devices.init_result(s) {
+        Ok(()) => match state().devices().refusal {
             CUDA_SUCCESS => {
                 static ONCE: Once = Once::new();
                 ONCE.call_once(|| {
                     attached::initialized();
-                    announce_devices(s);
+                    state().attachment.all().for_each(announce_devices);
                     crate::activity::calls::session_started();
                 });
                 CUDA_SUCCESS
@@ -39,12 +40,16 @@ pub unsafe fn cuInit(flags: u32) -> CUresult {
     }
 }
 
-/// Tells the worker which devices the application sees (`CUDA_VISIBLE_DEVICES`), so that every ordinal from now
+/// Tells a worker which devices the application sees (`CUDA_VISIBLE_DEVICES`), so that every ordinal from now
 /// on is the application's.
 fn announce_devices(s: &'static Session) {
-    let theirs = |ordinal| Ordinal(crate::session::device::worker_ordinal(ordinal).unwrap_or(0) as i32);
-    // A session is granted no more.
-    let devices = List::of((0..state().devices.count(s)).map(theirs).collect()).expect("devices of this session");
+    let theirs = |device: &Device| match device.session == s.number {
+        true => Ordinal(device.worker_ordinal as i32),
+        false => OF_ANOTHER_SERVER,
+    };
+    let all = state().devices().devices.iter().map(theirs).collect();
+    // No more were taken when they were granted.
+    let devices = List::of(all).expect("devices of this process");
     crate::session::call::post_to(s, VisibleDevices::OP, |w| VisibleDevices { devices }.encode(w));
 }
 

@@ -14,8 +14,7 @@ use crate::objects::image;
 use crate::objects::module::{file, find, global, load, loaded, module_of, name_of, names, unload, write_global};
 use crate::report::refuse;
 use crate::session::attached::session;
-use crate::session::poison;
-use crate::state::process::state;
+use crate::session::{device, poison};
 use crate::state::{context, jit};
 
 /// # Safety
@@ -27,10 +26,8 @@ pub unsafe fn cuKernelGetAttribute(
     device: CUdevice,
 ) -> CUresult {
     let answer = (|| {
-        let s = session()?;
-        if device < 0 || device as u32 >= state().devices.count(s) {
-            return Err(CUDA_ERROR_INVALID_DEVICE);
-        }
+        session()?;
+        device::exists(device)?;
         function(kernel.cast())?.attribute(id, device as u32)
     })();
     // SAFETY: null or valid for a write.
@@ -47,12 +44,10 @@ pub unsafe fn cuKernelSetAttribute(
 ) -> CUresult {
     match (session(), function(kernel.cast())) {
         (Err(code), _) | (_, Err(code)) => code,
-        (Ok(s), Ok(f)) => {
-            if device < 0 || device as u32 >= state().devices.count(s) {
-                return CUDA_ERROR_INVALID_DEVICE;
-            }
-            f.set_attribute(id, value, device as u32)
-        }
+        (Ok(_), Ok(f)) => match device::exists(device) {
+            Ok(()) => f.set_attribute(id, value, device as u32),
+            Err(code) => code,
+        },
     }
 }
 
@@ -74,7 +69,7 @@ pub unsafe fn cuKernelGetParamInfo(kernel: CUkernel, index: usize, offset: *mut 
 /// None beyond the C ABI.
 pub unsafe fn cuKernelSetCacheConfig(kernel: CUkernel, config: CUfunc_cache, device: CUdevice) -> CUresult {
     match session() {
-        Ok(s) if device < 0 || device as u32 >= state().devices.count(s) => CUDA_ERROR_INVALID_DEVICE,
+        Ok(_) if device::exists(device).is_err() => CUDA_ERROR_INVALID_DEVICE,
         Ok(_) => set_cache_config(kernel.cast(), config, device as u32),
         Err(code) => code,
     }
@@ -179,7 +174,7 @@ pub unsafe fn cuLibraryGetManaged(
         );
         match context::current() {
             // It asks before it has made a context its own, and will use a device's primary one.
-            0 => (0..state().devices.count(session()?))
+            0 => (0..device::facts()?.devices.len() as u32)
                 .for_each(|d| poison::end(Handle::primary_context(d).0, CUDA_ERROR_NOT_SUPPORTED)),
             current => poison::end(current, CUDA_ERROR_NOT_SUPPORTED),
         }

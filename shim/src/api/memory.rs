@@ -12,6 +12,7 @@ use crate::objects::memory::free_and_total;
 use crate::session::attached::session;
 use crate::session::call::call;
 use crate::session::context::needs_context;
+use crate::session::route::apart;
 use crate::state::address_map::{self, MemoryKind};
 use crate::state::context;
 use crate::state::process::state;
@@ -25,7 +26,8 @@ pub unsafe fn cuMemAlloc_v2(address: *mut CUdeviceptr, bytes: usize) -> CUresult
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         let q = MemAlloc { bytes: Size::of(bytes) };
-        let base = call(MemAlloc::OP, |w| q.encode(w), MemAllocReply::decode)?.address;
+        let ask = || Ok(call(MemAlloc::OP, |w| q.encode(w), MemAllocReply::decode)?.address);
+        let base = apart(ask, |base| (*base, bytes as u64), give_back)?;
         insert(base, bytes, ctx);
         Ok(base)
     })();
@@ -48,8 +50,12 @@ pub unsafe fn cuMemAllocPitch_v2(
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         let q = MemAllocPitch { width: Size::of(width_bytes), rows: Size::of(height), element_bytes };
-        let answer = call(MemAllocPitch::OP, |w| q.encode(w), MemAllocPitchReply::decode)?;
-        let (base, row) = (answer.address, answer.pitch as usize);
+        let ask = || {
+            let answer = call(MemAllocPitch::OP, |w| q.encode(w), MemAllocPitchReply::decode)?;
+            Ok((answer.address, answer.pitch as usize))
+        };
+        let range = |(base, row): &(u64, usize)| (*base, row.saturating_mul(height) as u64);
+        let (base, row) = apart(ask, range, |(base, _)| give_back(base))?;
         insert(base, row.saturating_mul(height), ctx);
         // SAFETY: not null, valid by the caller's promise.
         unsafe { pitch.write(row) };
@@ -62,6 +68,12 @@ pub unsafe fn cuMemAllocPitch_v2(
 fn insert(base: u64, bytes: usize, ctx: u64) {
     let device = context::current_device().unwrap_or(0);
     state().addresses.insert_device(base, bytes as u64, address_map::MemoryKind::Device, ctx, device);
+}
+
+fn give_back(base: u64) {
+    let q = MemFree { address: ClaimedDevice::new(base) };
+    // What is lost with the session is no loss.
+    let _ = call(MemFree::OP, |w| q.encode(w), |_| Ok(()));
 }
 
 /// Waits for the device as the driver's does, so it is called, not posted.

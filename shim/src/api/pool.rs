@@ -19,22 +19,26 @@ use crate::answer::{code, posted, write};
 use crate::objects::capture;
 use crate::session::attached::session;
 use crate::session::call::{call, post};
+use crate::session::route::{apart, of_device};
 use crate::state::address_map::{self, Range};
 use crate::state::context;
 use crate::state::process::state;
 
 fn checked(dev: CUdevice) -> Result<u32, CUresult> {
-    let s = session()?;
-    u32::try_from(dev).ok().filter(|d| *d < state().devices.count(s)).ok_or(CUDA_ERROR_INVALID_DEVICE)
+    session()?;
+    u32::try_from(dev).ok().filter(|d| (*d as usize) < state().devices().devices.len()).ok_or(CUDA_ERROR_INVALID_DEVICE)
 }
 
 fn default_pool(device: u32) -> Result<u64, CUresult> {
     if let Some(known) = state().pools.pools(|p| p.defaults.get(&device).copied()) {
         return Ok(known);
     }
-    let handle = state().handles.reserve(Kind::MemPool);
-    let q = DeviceGetDefaultMemPool { pool: handle.into(), device: Ordinal(device as i32) };
-    crate::objects::handles::made(handle, call(DeviceGetDefaultMemPool::OP, |w| q.encode(w), |_| Ok(())))?;
+    let handle = of_device(device, || {
+        let handle = state().handles.reserve(Kind::MemPool);
+        let q = DeviceGetDefaultMemPool { pool: handle.into(), device: Ordinal(device as i32) };
+        let answer = call(DeviceGetDefaultMemPool::OP, |w| q.encode(w), |_| Ok(handle));
+        crate::objects::handles::made(handle, answer)
+    })?;
     // Two threads may have asked at once: the first answer stays, because handles are compared.
     Ok(state().pools.pools(|p| *p.defaults.entry(device).or_insert(handle.0)))
 }
@@ -60,16 +64,21 @@ fn allocate(bytes: usize, pool: Option<u64>, stream: CUstream) -> Result<CUdevic
         return Ok(0);
     }
     let (size, named) = (Size::of(bytes), Existing(stream as u64));
-    let base = match pool {
+    let ask = || match pool {
         None => {
             let q = MemAllocAsync { bytes: size, stream: named };
-            call(MemAllocAsync::OP, |w| q.encode(w), MemAllocAsyncReply::decode)?.address
+            Ok(call(MemAllocAsync::OP, |w| q.encode(w), MemAllocAsyncReply::decode)?.address)
         }
         Some(pool) => {
             let q = MemAllocFromPoolAsync { bytes: size, stream: named, pool: Existing(pool) };
-            call(MemAllocFromPoolAsync::OP, |w| q.encode(w), MemAllocFromPoolAsyncReply::decode)?.address
+            Ok(call(MemAllocFromPoolAsync::OP, |w| q.encode(w), MemAllocFromPoolAsyncReply::decode)?.address)
         }
     };
+    let give_back = |base| {
+        let q = MemFreeAsync { address: ClaimedDevice::new(base), stream: named };
+        post(MemFreeAsync::OP, |w| q.encode(w));
+    };
+    let base = apart(ask, |base| (*base, bytes as u64), give_back)?;
     let (owner, device) = match pool {
         Some(pool) => (pool, state().pools.pools(|p| p.created.get(&pool).copied()).unwrap_or(device)),
         None => (current_pool(device)?, device),
@@ -197,16 +206,18 @@ pub unsafe fn cuMemPoolCreate(out: *mut CUmemoryPool, props: *const CUmemPoolPro
         let p = unsafe { props.read() };
         only_device_memory(&p.location, p.allocType)?;
         let device = checked(p.location.id).map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
-        let handle = state().handles.reserve(Kind::MemPool);
-        let q = MemPoolCreate {
-            pool: handle.into(),
-            allocation_type: p.allocType,
-            handle_types: p.handleTypes,
-            device: Ordinal(device as i32),
-            bytes_max: Size::of(p.maxSize),
-            usage: p.usage,
-        };
-        crate::objects::handles::made(handle, call(MemPoolCreate::OP, |w| q.encode(w), |_| Ok(())))?;
+        let handle = of_device(device, || {
+            let handle = state().handles.reserve(Kind::MemPool);
+            let q = MemPoolCreate {
+                pool: handle.into(),
+                allocation_type: p.allocType,
+                handle_types: p.handleTypes,
+                device: Ordinal(device as i32),
+                bytes_max: Size::of(p.maxSize),
+                usage: p.usage,
+            };
+            crate::objects::handles::made(handle, call(MemPoolCreate::OP, |w| q.encode(w), |_| Ok(handle)))
+        })?;
         state().pools.pools(|all| all.created.insert(handle.0, device));
         Ok(handle.0 as CUmemoryPool)
     })();

@@ -11,11 +11,14 @@ use orion_wire::message::field::Existing;
 use orion_wire::message::stream::{StreamDestroy, StreamQuery};
 
 use crate::answer::write;
+use crate::objects::capture::capturing;
 use crate::objects::event::check;
 use crate::objects::stream::{clamped, find, find_own, stream_id};
-use crate::objects::synchronize::{query, stream};
+use crate::objects::synchronize::{Awaited, query, stream, synchronize};
+use crate::report::refuse;
 use crate::session::attached::session;
 use crate::session::call::{call, post};
+use crate::session::route::{self, Key};
 use crate::session::thread::known_synchronized;
 use crate::state::context;
 use crate::state::process::state;
@@ -180,4 +183,17 @@ pub unsafe fn cuStreamGetDevice(stream: CUstream, device: *mut CUdevice) -> CUre
     });
     // SAFETY: the caller's promise.
     unsafe { write(device, answer) }
+}
+
+/// A stream waits for another node's event: no driver knows of both, so the calling thread waits. What it puts into the
+/// stream from now on comes after.
+pub fn wait_apart(stream: CUstream, event: CUevent) -> CUresult {
+    if capturing(stream) {
+        refuse::refused("cuStreamWaitEvent", "a graph is one node's, and the event that it would wait for another's");
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    }
+    match Key::Object(event as u64).context() {
+        Some(context) => route::with(context, || synchronize(Awaited::Event(event as u64))),
+        None => CUDA_ERROR_INVALID_HANDLE,
+    }
 }

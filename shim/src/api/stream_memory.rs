@@ -61,7 +61,7 @@ unsafe fn several<'a>(count: u32, operations: *const CUstreamBatchMemOpParams) -
         // SAFETY: the caller's promise; all of an operation's bytes belong to `pad`.
         note(s, unsafe { &(*operations.add(i)).pad });
     }
-    before_launch();
+    before_launch(s);
     // SAFETY: the caller's promise.
     Ok(unsafe { std::slice::from_raw_parts(operations.cast(), count * size_of::<CUstreamBatchMemOpParams>()) })
 }

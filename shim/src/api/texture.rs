@@ -2,8 +2,6 @@
 
 // UNSAFETY: reads descriptions from the application's memory and writes answers to it.
 
-use std::collections::HashMap;
-
 use orion_cuda::sys::*;
 use orion_wire::generated::ops;
 use orion_wire::message::calls;
@@ -17,9 +15,8 @@ use crate::session::attached::session;
 use crate::session::call::{call, post};
 use crate::session::context::needs_context;
 use crate::state::context;
-use crate::state::lock::Lock;
 use crate::state::process::state;
-use crate::state::texture::{Object, objects};
+use crate::state::texture::{Object, Objects, objects};
 
 /// What of a description its type has.
 fn resource_of(d: &CUDA_RESOURCE_DESC) -> Result<message::Resource, CUresult> {
@@ -77,6 +74,11 @@ fn view_of(v: &CUDA_RESOURCE_VIEW_DESC) -> message::View {
     }
 }
 
+/// A driver numbers its objects, and so does each node's.
+fn named(number: u64) -> (usize, u64) {
+    (context::current_session(), number)
+}
+
 /// # Safety
 /// As CUDA's `cuTexObjectCreate`.
 pub unsafe fn cuTexObjectCreate(
@@ -101,7 +103,7 @@ pub unsafe fn cuTexObjectCreate(
             view: object.view.as_ref().map(view_of),
         };
         let number = call(TexObjectCreate::OP, |w| q.encode(w), TexObjectCreateReply::decode)?.texture;
-        objects(&state().textures.textures, |all| all.insert(number, object));
+        objects(&state().textures.textures, |all| all.insert(named(number), object));
         Ok(number)
     })();
     // SAFETY: the caller's promise.
@@ -121,7 +123,7 @@ pub unsafe fn cuSurfObjectCreate(out: *mut CUsurfObject, resource: *const CUDA_R
             Object { context: context::current_home(), resource: unsafe { *resource }, texture: None, view: None };
         let q = SurfObjectCreate { resource: resource_of(&object.resource)? };
         let number = call(SurfObjectCreate::OP, |w| q.encode(w), SurfObjectCreateReply::decode)?.surface;
-        objects(&state().textures.surfaces, |all| all.insert(number, object));
+        objects(&state().textures.surfaces, |all| all.insert(named(number), object));
         Ok(number)
     })();
     // SAFETY: the caller's promise.
@@ -136,7 +138,7 @@ pub unsafe fn cuTexObjectDestroy(object: CUtexObject) -> CUresult {
     if let Err(code) = needs_context() {
         return code;
     }
-    if objects(&state().textures.textures, |all| all.remove(&object)).is_none() {
+    if objects(&state().textures.textures, |all| all.remove(&named(object))).is_none() {
         return CUDA_SUCCESS;
     }
     post(ops::CU_TEX_OBJECT_DESTROY, |w| calls::cuTexObjectDestroy { texObject: object }.encode(w))
@@ -148,7 +150,7 @@ pub unsafe fn cuSurfObjectDestroy(object: CUsurfObject) -> CUresult {
     if let Err(code) = needs_context() {
         return code;
     }
-    if objects(&state().textures.surfaces, |all| all.remove(&object)).is_none() {
+    if objects(&state().textures.surfaces, |all| all.remove(&named(object))).is_none() {
         return CUDA_SUCCESS;
     }
     post(ops::CU_SURF_OBJECT_DESTROY, |w| calls::cuSurfObjectDestroy { surfObject: object }.encode(w))
@@ -188,7 +190,7 @@ pub unsafe fn cuTexObjectGetResourceViewDesc(out: *mut CUDA_RESOURCE_VIEW_DESC, 
     unsafe { write(out, answer) }
 }
 
-pub fn object(of: &Lock<Option<HashMap<u64, Object>>>, number: u64) -> Result<Object, CUresult> {
+pub fn object(of: &Objects, number: u64) -> Result<Object, CUresult> {
     session()?;
-    objects(of, |all| all.get(&number).copied()).ok_or(CUDA_ERROR_INVALID_VALUE)
+    objects(of, |all| all.get(&named(number)).copied()).ok_or(CUDA_ERROR_INVALID_VALUE)
 }

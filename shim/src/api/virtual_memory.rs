@@ -18,9 +18,12 @@ use orion_wire::message::virtual_memory::{MemGetAllocationGranularity, MemGetAll
 use orion_wire::message::virtual_memory::{MemRelease, MemRetainAllocationHandle, MemSetAccess, MemUnmap};
 
 use crate::answer::{code, posted, write};
+use crate::report::refuse;
 use crate::session::attached::session;
 use crate::session::call::{call, post};
+use crate::session::route::{is_here, is_taken, of_device};
 use crate::state::address_map::{self, Range};
+use crate::state::context;
 use crate::state::process::state;
 use crate::state::virtual_memory::Allocation;
 
@@ -54,9 +57,13 @@ pub unsafe fn cuMemAddressReserve(
             let q = MemAddressReserve { bytes: size, alignment, hint: ClaimedPlace::new(hint), flags };
             let reply = call(MemAddressReserve::OP, |w| q.encode(w), MemAddressReserveReply::decode);
             match reply.map(|q| q.address) {
-                Ok(base) if state().addresses.reserve(base, bytes as u64).is_ok() => {
+                Ok(base) if !is_taken(base, bytes as u64) && state().addresses.reserve(base, bytes as u64).is_ok() => {
                     state().addresses.given_anew(base, bytes as u64);
-                    state().virtual_memory.reservations.write().insert(base, bytes as u64);
+                    state()
+                        .virtual_memory
+                        .reservations
+                        .write()
+                        .insert(base, (bytes as u64, context::current_session()));
                     answer = Ok(base);
                     break;
                 }
@@ -87,7 +94,9 @@ pub unsafe fn cuMemAddressFree(base: CUdeviceptr, bytes: usize) -> CUresult {
     code((|| {
         session()?;
         let mut all = state().virtual_memory.reservations.write();
-        if all.get(&base) != Some(&(bytes as u64)) || state().addresses.overlapping(base, bytes as u64).is_some() {
+        if all.get(&base).map(|(bytes, _)| *bytes) != Some(bytes as u64)
+            || state().addresses.overlapping(base, bytes as u64).is_some()
+        {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         all.remove(&base);
@@ -133,9 +142,11 @@ pub unsafe fn cuMemCreate(
             crate::say!("cuMemCreate of host memory is not forwarded; cuMemHostAlloc is");
             return Err(CUDA_ERROR_NOT_SUPPORTED);
         }
-        let handle = state().handles.reserve(Kind::MemAllocation);
-        let q = MemCreate { allocation: handle.into(), bytes: Size::of(bytes), properties: told(&properties) };
-        crate::objects::handles::made(handle, call(MemCreate::OP, |w| q.encode(w), |_| Ok(())))?;
+        let handle = of_device(properties.location.id as u32, || {
+            let handle = state().handles.reserve(Kind::MemAllocation);
+            let q = MemCreate { allocation: handle.into(), bytes: Size::of(bytes), properties: told(&properties) };
+            crate::objects::handles::made(handle, call(MemCreate::OP, |w| q.encode(w), |_| Ok(handle)))
+        })?;
         let allocation = Allocation { bytes: bytes as u64, properties, references: 1, mappings: 0 };
         state().virtual_memory.allocations(|a| a.insert(handle.0, allocation));
         Ok(handle.0)
@@ -270,6 +281,10 @@ pub unsafe fn cuMemSetAccess(base: CUdeviceptr, bytes: usize, desc: *const CUmem
         }
         // SAFETY: an array of `count` elements by the caller's promise.
         let descs = unsafe { std::slice::from_raw_parts(desc, count) };
+        if descs.iter().any(|d| d.location.type_ == CU_MEM_LOCATION_TYPE_DEVICE && !is_here(d.location.id)) {
+            refuse::refused("cuMemSetAccess", "a device of another node does not reach this one's memory");
+            return Err(CUDA_ERROR_NOT_SUPPORTED);
+        }
         let access = descs.iter().map(|d| Access { location: place(&d.location), flags: d.flags }).collect();
         let access = List::of(access).map_err(|TooLong| CUDA_ERROR_INVALID_VALUE)?;
         let q = MemSetAccess { address: ClaimedDevice::new(base), bytes: Size::of(bytes), access };
@@ -303,9 +318,9 @@ pub unsafe fn cuMemGetAllocationGranularity(
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         let device = (p.type_ == CU_MEM_ALLOCATION_TYPE_PINNED && p.location.type_ == CU_MEM_LOCATION_TYPE_DEVICE)
-            .then(|| crate::session::device::worker_ordinal(p.location.id as u32).unwrap_or(0))
             // The driver does not look whether there is such a device either.
-            .and_then(|ordinal| s.welcome.devices.get(ordinal as usize));
+            .then(|| crate::session::device::told(p.location.id as u32).or_else(|| s.welcome.devices.first()))
+            .flatten();
         if let Some(device) = device {
             let (minimum, recommended) = device.granularity;
             return Ok(if option == CU_MEM_ALLOC_GRANULARITY_MINIMUM { minimum } else { recommended } as usize);

@@ -23,6 +23,7 @@ use crate::objects::handles;
 use crate::report::refuse;
 use crate::session::arguments::{LEGACY, PER_THREAD, bytes_at, copy_out, handles_at, per_thread};
 use crate::session::call::{call, post};
+use crate::session::route::{self, Key};
 use crate::state::process::{is_recorded, state};
 
 #[unsafe(no_mangle)]
@@ -16700,7 +16701,7 @@ mod plain {
     }
 }
 
-/// And while a profiler records.
+/// And while somebody looks.
 mod recorded {
     use super::*;
     use crate::activity::parameters::*;
@@ -16746,16 +16747,21 @@ mod recorded {
     #[inline(never)]
     pub unsafe extern "C" fn cuArrayDestroy(hArray: CUarray) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(89, &Parameters1(hArray), || unsafe { plain::cuArrayDestroy(hArray) })
+        let call = || activity::driver_call(89, &Parameters1(hArray), || unsafe { plain::cuArrayDestroy(hArray) });
+        route::through(&[Key::Object(hArray as u64)], call).unwrap_or_else(|apart| apart.refused("cuArrayDestroy"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuMipmappedArrayDestroy(hMipmappedArray: CUmipmappedArray) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(349, &Parameters1(hMipmappedArray), || unsafe {
-            plain::cuMipmappedArrayDestroy(hMipmappedArray)
-        })
+        let call = || {
+            activity::driver_call(349, &Parameters1(hMipmappedArray), || unsafe {
+                plain::cuMipmappedArrayDestroy(hMipmappedArray)
+            })
+        };
+        route::through(&[Key::Object(hMipmappedArray as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuMipmappedArrayDestroy"))
     }
 
     #[cold]
@@ -16765,9 +16771,13 @@ mod recorded {
         hArray: CUarray,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(273, &Parameters2(pArrayDescriptor, hArray), || unsafe {
-            plain::cuArrayGetDescriptor_v2(pArrayDescriptor, hArray)
-        })
+        let call = || {
+            activity::driver_call(273, &Parameters2(pArrayDescriptor, hArray), || unsafe {
+                plain::cuArrayGetDescriptor_v2(pArrayDescriptor, hArray)
+            })
+        };
+        route::through(&[Key::Object(hArray as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuArrayGetDescriptor_v2"))
     }
 
     #[cold]
@@ -16777,9 +16787,13 @@ mod recorded {
         hArray: CUarray,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(275, &Parameters2(pArrayDescriptor, hArray), || unsafe {
-            plain::cuArray3DGetDescriptor_v2(pArrayDescriptor, hArray)
-        })
+        let call = || {
+            activity::driver_call(275, &Parameters2(pArrayDescriptor, hArray), || unsafe {
+                plain::cuArray3DGetDescriptor_v2(pArrayDescriptor, hArray)
+            })
+        };
+        route::through(&[Key::Object(hArray as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuArray3DGetDescriptor_v2"))
     }
 
     #[cold]
@@ -16789,9 +16803,13 @@ mod recorded {
         array: CUarray,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(582, &Parameters2(sparseProperties, array), || unsafe {
-            plain::cuArrayGetSparseProperties(sparseProperties, array)
-        })
+        let call = || {
+            activity::driver_call(582, &Parameters2(sparseProperties, array), || unsafe {
+                plain::cuArrayGetSparseProperties(sparseProperties, array)
+            })
+        };
+        route::through(&[Key::Object(array as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuArrayGetSparseProperties"))
     }
 
     #[cold]
@@ -16801,9 +16819,13 @@ mod recorded {
         mipmap: CUmipmappedArray,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(583, &Parameters2(sparseProperties, mipmap), || unsafe {
-            plain::cuMipmappedArrayGetSparseProperties(sparseProperties, mipmap)
-        })
+        let call = || {
+            activity::driver_call(583, &Parameters2(sparseProperties, mipmap), || unsafe {
+                plain::cuMipmappedArrayGetSparseProperties(sparseProperties, mipmap)
+            })
+        };
+        route::through(&[Key::Object(mipmap as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuMipmappedArrayGetSparseProperties"))
     }
 
     #[cold]
@@ -16814,9 +16836,13 @@ mod recorded {
         device: CUdevice,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(654, &Parameters3(memoryRequirements, array, device), || unsafe {
-            plain::cuArrayGetMemoryRequirements(memoryRequirements, array, device)
-        })
+        let call = || {
+            activity::driver_call(654, &Parameters3(memoryRequirements, array, device), || unsafe {
+                plain::cuArrayGetMemoryRequirements(memoryRequirements, array, device)
+            })
+        };
+        route::through(&[Key::Object(array as u64), Key::Device(device)], call)
+            .unwrap_or_else(|apart| apart.refused("cuArrayGetMemoryRequirements"))
     }
 
     #[cold]
@@ -16827,18 +16853,25 @@ mod recorded {
         device: CUdevice,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(655, &Parameters3(memoryRequirements, mipmap, device), || unsafe {
-            plain::cuMipmappedArrayGetMemoryRequirements(memoryRequirements, mipmap, device)
-        })
+        let call = || {
+            activity::driver_call(655, &Parameters3(memoryRequirements, mipmap, device), || unsafe {
+                plain::cuMipmappedArrayGetMemoryRequirements(memoryRequirements, mipmap, device)
+            })
+        };
+        route::through(&[Key::Object(mipmap as u64), Key::Device(device)], call)
+            .unwrap_or_else(|apart| apart.refused("cuMipmappedArrayGetMemoryRequirements"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuArrayGetPlane(pPlaneArray: *mut CUarray, hArray: CUarray, planeIdx: c_uint) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(597, &Parameters3(pPlaneArray, hArray, planeIdx), || unsafe {
-            plain::cuArrayGetPlane(pPlaneArray, hArray, planeIdx)
-        })
+        let call = || {
+            activity::driver_call(597, &Parameters3(pPlaneArray, hArray, planeIdx), || unsafe {
+                plain::cuArrayGetPlane(pPlaneArray, hArray, planeIdx)
+            })
+        };
+        route::through(&[Key::Object(hArray as u64)], call).unwrap_or_else(|apart| apart.refused("cuArrayGetPlane"))
     }
 
     #[cold]
@@ -16849,9 +16882,13 @@ mod recorded {
         level: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(348, &Parameters3(pLevelArray, hMipmappedArray, level), || unsafe {
-            plain::cuMipmappedArrayGetLevel(pLevelArray, hMipmappedArray, level)
-        })
+        let call = || {
+            activity::driver_call(348, &Parameters3(pLevelArray, hMipmappedArray, level), || unsafe {
+                plain::cuMipmappedArrayGetLevel(pLevelArray, hMipmappedArray, level)
+            })
+        };
+        route::through(&[Key::Object(hMipmappedArray as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuMipmappedArrayGetLevel"))
     }
 
     #[cold]
@@ -16906,9 +16943,12 @@ mod recorded {
     #[inline(never)]
     pub unsafe extern "C" fn cuLaunchHostFunc(hStream: CUstream, fn_: CUhostFn, userData: *mut c_void) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(527, &Parameters3(hStream, fn_, userData), || unsafe {
-            plain::cuLaunchHostFunc(hStream, fn_, userData)
-        })
+        let call = || {
+            activity::driver_call(527, &Parameters3(hStream, fn_, userData), || unsafe {
+                plain::cuLaunchHostFunc(hStream, fn_, userData)
+            })
+        };
+        route::through(&[Key::Stream(hStream as u64)], call).unwrap_or_else(|apart| apart.refused("cuLaunchHostFunc"))
     }
 
     #[cold]
@@ -16919,9 +16959,13 @@ mod recorded {
         userData: *mut c_void,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(528, &Parameters3(hStream, fn_, userData), || unsafe {
-            plain::cuLaunchHostFunc_ptsz(hStream, fn_, userData)
-        })
+        let call = || {
+            activity::driver_call(528, &Parameters3(hStream, fn_, userData), || unsafe {
+                plain::cuLaunchHostFunc_ptsz(hStream, fn_, userData)
+            })
+        };
+        route::through(&[Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuLaunchHostFunc_ptsz"))
     }
 
     #[cold]
@@ -16933,9 +16977,13 @@ mod recorded {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(346, &Parameters4(hStream, callback, userData, flags), || unsafe {
-            plain::cuStreamAddCallback(hStream, callback, userData, flags)
-        })
+        let call = || {
+            activity::driver_call(346, &Parameters4(hStream, callback, userData, flags), || unsafe {
+                plain::cuStreamAddCallback(hStream, callback, userData, flags)
+            })
+        };
+        route::through(&[Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuStreamAddCallback"))
     }
 
     #[cold]
@@ -16947,9 +16995,13 @@ mod recorded {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(437, &Parameters4(hStream, callback, userData, flags), || unsafe {
-            plain::cuStreamAddCallback_ptsz(hStream, callback, userData, flags)
-        })
+        let call = || {
+            activity::driver_call(437, &Parameters4(hStream, callback, userData, flags), || unsafe {
+                plain::cuStreamAddCallback_ptsz(hStream, callback, userData, flags)
+            })
+        };
+        route::through(&[Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuStreamAddCallback_ptsz"))
     }
 
     #[cold]
@@ -16963,32 +17015,47 @@ mod recorded {
     #[inline(never)]
     pub unsafe extern "C" fn cuStreamBeginCapture(hStream: CUstream) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(495, &Parameters1(hStream), || unsafe { plain::cuStreamBeginCapture(hStream) })
+        let call =
+            || activity::driver_call(495, &Parameters1(hStream), || unsafe { plain::cuStreamBeginCapture(hStream) });
+        route::through(&[Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuStreamBeginCapture"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuStreamBeginCapture_ptsz(hStream: CUstream) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(496, &Parameters1(hStream), || unsafe { plain::cuStreamBeginCapture_ptsz(hStream) })
+        let call = || {
+            activity::driver_call(496, &Parameters1(hStream), || unsafe { plain::cuStreamBeginCapture_ptsz(hStream) })
+        };
+        route::through(&[Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuStreamBeginCapture_ptsz"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuStreamBeginCapture_v2(hStream: CUstream, mode: CUstreamCaptureMode) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(539, &Parameters2(hStream, mode), || unsafe {
-            plain::cuStreamBeginCapture_v2(hStream, mode)
-        })
+        let call = || {
+            activity::driver_call(539, &Parameters2(hStream, mode), || unsafe {
+                plain::cuStreamBeginCapture_v2(hStream, mode)
+            })
+        };
+        route::through(&[Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuStreamBeginCapture_v2"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuStreamBeginCapture_v2_ptsz(hStream: CUstream, mode: CUstreamCaptureMode) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(540, &Parameters2(hStream, mode), || unsafe {
-            plain::cuStreamBeginCapture_v2_ptsz(hStream, mode)
-        })
+        let call = || {
+            activity::driver_call(540, &Parameters2(hStream, mode), || unsafe {
+                plain::cuStreamBeginCapture_v2_ptsz(hStream, mode)
+            })
+        };
+        route::through(&[Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuStreamBeginCapture_v2_ptsz"))
     }
 
     #[cold]
@@ -17002,13 +17069,24 @@ mod recorded {
         mode: CUstreamCaptureMode,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(
-            720,
-            &Parameters6(hStream, hGraph, dependencies, dependencyData, numDependencies, mode),
-            || unsafe {
-                plain::cuStreamBeginCaptureToGraph(hStream, hGraph, dependencies, dependencyData, numDependencies, mode)
-            },
-        )
+        let call = || {
+            activity::driver_call(
+                720,
+                &Parameters6(hStream, hGraph, dependencies, dependencyData, numDependencies, mode),
+                || unsafe {
+                    plain::cuStreamBeginCaptureToGraph(
+                        hStream,
+                        hGraph,
+                        dependencies,
+                        dependencyData,
+                        numDependencies,
+                        mode,
+                    )
+                },
+            )
+        };
+        route::through(&[Key::Stream(hStream as u64), Key::Object(hGraph as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuStreamBeginCaptureToGraph"))
     }
 
     #[cold]
@@ -17022,38 +17100,49 @@ mod recorded {
         mode: CUstreamCaptureMode,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(
-            721,
-            &Parameters6(hStream, hGraph, dependencies, dependencyData, numDependencies, mode),
-            || unsafe {
-                plain::cuStreamBeginCaptureToGraph_ptsz(
-                    hStream,
-                    hGraph,
-                    dependencies,
-                    dependencyData,
-                    numDependencies,
-                    mode,
-                )
-            },
-        )
+        let call = || {
+            activity::driver_call(
+                721,
+                &Parameters6(hStream, hGraph, dependencies, dependencyData, numDependencies, mode),
+                || unsafe {
+                    plain::cuStreamBeginCaptureToGraph_ptsz(
+                        hStream,
+                        hGraph,
+                        dependencies,
+                        dependencyData,
+                        numDependencies,
+                        mode,
+                    )
+                },
+            )
+        };
+        route::through(&[Key::Stream(hStream as u64), Key::Object(hGraph as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuStreamBeginCaptureToGraph_ptsz"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuStreamEndCapture(hStream: CUstream, phGraph: *mut CUgraph) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(497, &Parameters2(hStream, phGraph), || unsafe {
-            plain::cuStreamEndCapture(hStream, phGraph)
-        })
+        let call = || {
+            activity::driver_call(497, &Parameters2(hStream, phGraph), || unsafe {
+                plain::cuStreamEndCapture(hStream, phGraph)
+            })
+        };
+        route::through(&[Key::Stream(hStream as u64)], call).unwrap_or_else(|apart| apart.refused("cuStreamEndCapture"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuStreamEndCapture_ptsz(hStream: CUstream, phGraph: *mut CUgraph) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(498, &Parameters2(hStream, phGraph), || unsafe {
-            plain::cuStreamEndCapture_ptsz(hStream, phGraph)
-        })
+        let call = || {
+            activity::driver_call(498, &Parameters2(hStream, phGraph), || unsafe {
+                plain::cuStreamEndCapture_ptsz(hStream, phGraph)
+            })
+        };
+        route::through(&[Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuStreamEndCapture_ptsz"))
     }
 
     #[cold]
@@ -17063,9 +17152,13 @@ mod recorded {
         captureStatus: *mut CUstreamCaptureStatus,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(499, &Parameters2(hStream, captureStatus), || unsafe {
-            plain::cuStreamIsCapturing(hStream, captureStatus)
-        })
+        let call = || {
+            activity::driver_call(499, &Parameters2(hStream, captureStatus), || unsafe {
+                plain::cuStreamIsCapturing(hStream, captureStatus)
+            })
+        };
+        route::through(&[Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuStreamIsCapturing"))
     }
 
     #[cold]
@@ -17075,9 +17168,13 @@ mod recorded {
         captureStatus: *mut CUstreamCaptureStatus,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(500, &Parameters2(hStream, captureStatus), || unsafe {
-            plain::cuStreamIsCapturing_ptsz(hStream, captureStatus)
-        })
+        let call = || {
+            activity::driver_call(500, &Parameters2(hStream, captureStatus), || unsafe {
+                plain::cuStreamIsCapturing_ptsz(hStream, captureStatus)
+            })
+        };
+        route::through(&[Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuStreamIsCapturing_ptsz"))
     }
 
     #[cold]
@@ -17088,9 +17185,13 @@ mod recorded {
         id_out: *mut cuuint64_t,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(536, &Parameters3(hStream, captureStatus_out, id_out), || unsafe {
-            plain::cuStreamGetCaptureInfo(hStream, captureStatus_out, id_out)
-        })
+        let call = || {
+            activity::driver_call(536, &Parameters3(hStream, captureStatus_out, id_out), || unsafe {
+                plain::cuStreamGetCaptureInfo(hStream, captureStatus_out, id_out)
+            })
+        };
+        route::through(&[Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuStreamGetCaptureInfo"))
     }
 
     #[cold]
@@ -17101,9 +17202,13 @@ mod recorded {
         id_out: *mut cuuint64_t,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(537, &Parameters3(hStream, captureStatus_out, id_out), || unsafe {
-            plain::cuStreamGetCaptureInfo_ptsz(hStream, captureStatus_out, id_out)
-        })
+        let call = || {
+            activity::driver_call(537, &Parameters3(hStream, captureStatus_out, id_out), || unsafe {
+                plain::cuStreamGetCaptureInfo_ptsz(hStream, captureStatus_out, id_out)
+            })
+        };
+        route::through(&[Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuStreamGetCaptureInfo_ptsz"))
     }
 
     #[cold]
@@ -17117,20 +17222,24 @@ mod recorded {
         numDependencies_out: *mut usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(
-            629,
-            &Parameters6(hStream, captureStatus_out, id_out, graph_out, dependencies_out, numDependencies_out),
-            || unsafe {
-                plain::cuStreamGetCaptureInfo_v2(
-                    hStream,
-                    captureStatus_out,
-                    id_out,
-                    graph_out,
-                    dependencies_out,
-                    numDependencies_out,
-                )
-            },
-        )
+        let call = || {
+            activity::driver_call(
+                629,
+                &Parameters6(hStream, captureStatus_out, id_out, graph_out, dependencies_out, numDependencies_out),
+                || unsafe {
+                    plain::cuStreamGetCaptureInfo_v2(
+                        hStream,
+                        captureStatus_out,
+                        id_out,
+                        graph_out,
+                        dependencies_out,
+                        numDependencies_out,
+                    )
+                },
+            )
+        };
+        route::through(&[Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuStreamGetCaptureInfo_v2"))
     }
 
     #[cold]
@@ -17144,20 +17253,24 @@ mod recorded {
         numDependencies_out: *mut usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(
-            630,
-            &Parameters6(hStream, captureStatus_out, id_out, graph_out, dependencies_out, numDependencies_out),
-            || unsafe {
-                plain::cuStreamGetCaptureInfo_v2_ptsz(
-                    hStream,
-                    captureStatus_out,
-                    id_out,
-                    graph_out,
-                    dependencies_out,
-                    numDependencies_out,
-                )
-            },
-        )
+        let call = || {
+            activity::driver_call(
+                630,
+                &Parameters6(hStream, captureStatus_out, id_out, graph_out, dependencies_out, numDependencies_out),
+                || unsafe {
+                    plain::cuStreamGetCaptureInfo_v2_ptsz(
+                        hStream,
+                        captureStatus_out,
+                        id_out,
+                        graph_out,
+                        dependencies_out,
+                        numDependencies_out,
+                    )
+                },
+            )
+        };
+        route::through(&[Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuStreamGetCaptureInfo_v2_ptsz"))
     }
 
     #[cold]
@@ -17172,19 +17285,10 @@ mod recorded {
         numDependencies_out: *mut usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(
-            729,
-            &Parameters7(
-                hStream,
-                captureStatus_out,
-                id_out,
-                graph_out,
-                dependencies_out,
-                edgeData_out,
-                numDependencies_out,
-            ),
-            || unsafe {
-                plain::cuStreamGetCaptureInfo_v3(
+        let call = || {
+            activity::driver_call(
+                729,
+                &Parameters7(
                     hStream,
                     captureStatus_out,
                     id_out,
@@ -17192,9 +17296,22 @@ mod recorded {
                     dependencies_out,
                     edgeData_out,
                     numDependencies_out,
-                )
-            },
-        )
+                ),
+                || unsafe {
+                    plain::cuStreamGetCaptureInfo_v3(
+                        hStream,
+                        captureStatus_out,
+                        id_out,
+                        graph_out,
+                        dependencies_out,
+                        edgeData_out,
+                        numDependencies_out,
+                    )
+                },
+            )
+        };
+        route::through(&[Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuStreamGetCaptureInfo_v3"))
     }
 
     #[cold]
@@ -17209,19 +17326,10 @@ mod recorded {
         numDependencies_out: *mut usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(
-            730,
-            &Parameters7(
-                hStream,
-                captureStatus_out,
-                id_out,
-                graph_out,
-                dependencies_out,
-                edgeData_out,
-                numDependencies_out,
-            ),
-            || unsafe {
-                plain::cuStreamGetCaptureInfo_v3_ptsz(
+        let call = || {
+            activity::driver_call(
+                730,
+                &Parameters7(
                     hStream,
                     captureStatus_out,
                     id_out,
@@ -17229,9 +17337,22 @@ mod recorded {
                     dependencies_out,
                     edgeData_out,
                     numDependencies_out,
-                )
-            },
-        )
+                ),
+                || unsafe {
+                    plain::cuStreamGetCaptureInfo_v3_ptsz(
+                        hStream,
+                        captureStatus_out,
+                        id_out,
+                        graph_out,
+                        dependencies_out,
+                        edgeData_out,
+                        numDependencies_out,
+                    )
+                },
+            )
+        };
+        route::through(&[Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuStreamGetCaptureInfo_v3_ptsz"))
     }
 
     #[cold]
@@ -17243,9 +17364,13 @@ mod recorded {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(631, &Parameters4(hStream, dependencies, numDependencies, flags), || unsafe {
-            plain::cuStreamUpdateCaptureDependencies(hStream, dependencies, numDependencies, flags)
-        })
+        let call = || {
+            activity::driver_call(631, &Parameters4(hStream, dependencies, numDependencies, flags), || unsafe {
+                plain::cuStreamUpdateCaptureDependencies(hStream, dependencies, numDependencies, flags)
+            })
+        };
+        route::through(&[Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuStreamUpdateCaptureDependencies"))
     }
 
     #[cold]
@@ -17257,9 +17382,13 @@ mod recorded {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(632, &Parameters4(hStream, dependencies, numDependencies, flags), || unsafe {
-            plain::cuStreamUpdateCaptureDependencies_ptsz(hStream, dependencies, numDependencies, flags)
-        })
+        let call = || {
+            activity::driver_call(632, &Parameters4(hStream, dependencies, numDependencies, flags), || unsafe {
+                plain::cuStreamUpdateCaptureDependencies_ptsz(hStream, dependencies, numDependencies, flags)
+            })
+        };
+        route::through(&[Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuStreamUpdateCaptureDependencies_ptsz"))
     }
 
     #[cold]
@@ -17272,19 +17401,23 @@ mod recorded {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(
-            731,
-            &Parameters5(hStream, dependencies, dependencyData, numDependencies, flags),
-            || unsafe {
-                plain::cuStreamUpdateCaptureDependencies_v2(
-                    hStream,
-                    dependencies,
-                    dependencyData,
-                    numDependencies,
-                    flags,
-                )
-            },
-        )
+        let call = || {
+            activity::driver_call(
+                731,
+                &Parameters5(hStream, dependencies, dependencyData, numDependencies, flags),
+                || unsafe {
+                    plain::cuStreamUpdateCaptureDependencies_v2(
+                        hStream,
+                        dependencies,
+                        dependencyData,
+                        numDependencies,
+                        flags,
+                    )
+                },
+            )
+        };
+        route::through(&[Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuStreamUpdateCaptureDependencies_v2"))
     }
 
     #[cold]
@@ -17297,19 +17430,23 @@ mod recorded {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(
-            732,
-            &Parameters5(hStream, dependencies, dependencyData, numDependencies, flags),
-            || unsafe {
-                plain::cuStreamUpdateCaptureDependencies_v2_ptsz(
-                    hStream,
-                    dependencies,
-                    dependencyData,
-                    numDependencies,
-                    flags,
-                )
-            },
-        )
+        let call = || {
+            activity::driver_call(
+                732,
+                &Parameters5(hStream, dependencies, dependencyData, numDependencies, flags),
+                || unsafe {
+                    plain::cuStreamUpdateCaptureDependencies_v2_ptsz(
+                        hStream,
+                        dependencies,
+                        dependencyData,
+                        numDependencies,
+                        flags,
+                    )
+                },
+            )
+        };
+        route::through(&[Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuStreamUpdateCaptureDependencies_v2_ptsz"))
     }
 
     #[cold]
@@ -17645,9 +17782,12 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(277, &Parameters4(dstDevice, srcHost, ByteCount, hStream), || unsafe {
-            plain::cuMemcpyHtoDAsync_v2(dstDevice, srcHost, ByteCount, hStream)
-        })
+        let call = || {
+            activity::driver_call(277, &Parameters4(dstDevice, srcHost, ByteCount, hStream), || unsafe {
+                plain::cuMemcpyHtoDAsync_v2(dstDevice, srcHost, ByteCount, hStream)
+            })
+        };
+        crate::api::copy::wherever(dstDevice as u64, srcHost as u64, ByteCount, hStream, call)
     }
 
     #[cold]
@@ -17659,9 +17799,12 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(421, &Parameters4(dstDevice, srcHost, ByteCount, hStream), || unsafe {
-            plain::cuMemcpyHtoDAsync_v2_ptsz(dstDevice, srcHost, ByteCount, hStream)
-        })
+        let call = || {
+            activity::driver_call(421, &Parameters4(dstDevice, srcHost, ByteCount, hStream), || unsafe {
+                plain::cuMemcpyHtoDAsync_v2_ptsz(dstDevice, srcHost, ByteCount, hStream)
+            })
+        };
+        crate::api::copy::wherever(dstDevice as u64, srcHost as u64, ByteCount, per_thread(hStream), call)
     }
 
     #[cold]
@@ -17672,9 +17815,12 @@ mod recorded {
         ByteCount: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(276, &Parameters3(dstDevice, srcHost, ByteCount), || unsafe {
-            plain::cuMemcpyHtoD_v2(dstDevice, srcHost, ByteCount)
-        })
+        let call = || {
+            activity::driver_call(276, &Parameters3(dstDevice, srcHost, ByteCount), || unsafe {
+                plain::cuMemcpyHtoD_v2(dstDevice, srcHost, ByteCount)
+            })
+        };
+        crate::api::copy::wherever(dstDevice as u64, srcHost as u64, ByteCount, LEGACY, call)
     }
 
     #[cold]
@@ -17685,9 +17831,12 @@ mod recorded {
         ByteCount: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(397, &Parameters3(dstDevice, srcHost, ByteCount), || unsafe {
-            plain::cuMemcpyHtoD_v2_ptds(dstDevice, srcHost, ByteCount)
-        })
+        let call = || {
+            activity::driver_call(397, &Parameters3(dstDevice, srcHost, ByteCount), || unsafe {
+                plain::cuMemcpyHtoD_v2_ptds(dstDevice, srcHost, ByteCount)
+            })
+        };
+        crate::api::copy::wherever(dstDevice as u64, srcHost as u64, ByteCount, PER_THREAD, call)
     }
 
     #[cold]
@@ -17699,9 +17848,12 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(279, &Parameters4(dstHost, srcDevice, ByteCount, hStream), || unsafe {
-            plain::cuMemcpyDtoHAsync_v2(dstHost, srcDevice, ByteCount, hStream)
-        })
+        let call = || {
+            activity::driver_call(279, &Parameters4(dstHost, srcDevice, ByteCount, hStream), || unsafe {
+                plain::cuMemcpyDtoHAsync_v2(dstHost, srcDevice, ByteCount, hStream)
+            })
+        };
+        crate::api::copy::wherever(dstHost as u64, srcDevice as u64, ByteCount, hStream, call)
     }
 
     #[cold]
@@ -17713,9 +17865,12 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(422, &Parameters4(dstHost, srcDevice, ByteCount, hStream), || unsafe {
-            plain::cuMemcpyDtoHAsync_v2_ptsz(dstHost, srcDevice, ByteCount, hStream)
-        })
+        let call = || {
+            activity::driver_call(422, &Parameters4(dstHost, srcDevice, ByteCount, hStream), || unsafe {
+                plain::cuMemcpyDtoHAsync_v2_ptsz(dstHost, srcDevice, ByteCount, hStream)
+            })
+        };
+        crate::api::copy::wherever(dstHost as u64, srcDevice as u64, ByteCount, per_thread(hStream), call)
     }
 
     #[cold]
@@ -17726,9 +17881,12 @@ mod recorded {
         ByteCount: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(278, &Parameters3(dstHost, srcDevice, ByteCount), || unsafe {
-            plain::cuMemcpyDtoH_v2(dstHost, srcDevice, ByteCount)
-        })
+        let call = || {
+            activity::driver_call(278, &Parameters3(dstHost, srcDevice, ByteCount), || unsafe {
+                plain::cuMemcpyDtoH_v2(dstHost, srcDevice, ByteCount)
+            })
+        };
+        crate::api::copy::wherever(dstHost as u64, srcDevice as u64, ByteCount, LEGACY, call)
     }
 
     #[cold]
@@ -17739,9 +17897,12 @@ mod recorded {
         ByteCount: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(398, &Parameters3(dstHost, srcDevice, ByteCount), || unsafe {
-            plain::cuMemcpyDtoH_v2_ptds(dstHost, srcDevice, ByteCount)
-        })
+        let call = || {
+            activity::driver_call(398, &Parameters3(dstHost, srcDevice, ByteCount), || unsafe {
+                plain::cuMemcpyDtoH_v2_ptds(dstHost, srcDevice, ByteCount)
+            })
+        };
+        crate::api::copy::wherever(dstHost as u64, srcDevice as u64, ByteCount, PER_THREAD, call)
     }
 
     #[cold]
@@ -17753,9 +17914,12 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(281, &Parameters4(dstDevice, srcDevice, ByteCount, hStream), || unsafe {
-            plain::cuMemcpyDtoDAsync_v2(dstDevice, srcDevice, ByteCount, hStream)
-        })
+        let call = || {
+            activity::driver_call(281, &Parameters4(dstDevice, srcDevice, ByteCount, hStream), || unsafe {
+                plain::cuMemcpyDtoDAsync_v2(dstDevice, srcDevice, ByteCount, hStream)
+            })
+        };
+        crate::api::copy::wherever(dstDevice as u64, srcDevice as u64, ByteCount, hStream, call)
     }
 
     #[cold]
@@ -17767,9 +17931,12 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(423, &Parameters4(dstDevice, srcDevice, ByteCount, hStream), || unsafe {
-            plain::cuMemcpyDtoDAsync_v2_ptsz(dstDevice, srcDevice, ByteCount, hStream)
-        })
+        let call = || {
+            activity::driver_call(423, &Parameters4(dstDevice, srcDevice, ByteCount, hStream), || unsafe {
+                plain::cuMemcpyDtoDAsync_v2_ptsz(dstDevice, srcDevice, ByteCount, hStream)
+            })
+        };
+        crate::api::copy::wherever(dstDevice as u64, srcDevice as u64, ByteCount, per_thread(hStream), call)
     }
 
     #[cold]
@@ -17780,9 +17947,12 @@ mod recorded {
         ByteCount: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(280, &Parameters3(dstDevice, srcDevice, ByteCount), || unsafe {
-            plain::cuMemcpyDtoD_v2(dstDevice, srcDevice, ByteCount)
-        })
+        let call = || {
+            activity::driver_call(280, &Parameters3(dstDevice, srcDevice, ByteCount), || unsafe {
+                plain::cuMemcpyDtoD_v2(dstDevice, srcDevice, ByteCount)
+            })
+        };
+        crate::api::copy::wherever(dstDevice as u64, srcDevice as u64, ByteCount, LEGACY, call)
     }
 
     #[cold]
@@ -17793,27 +17963,36 @@ mod recorded {
         ByteCount: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(399, &Parameters3(dstDevice, srcDevice, ByteCount), || unsafe {
-            plain::cuMemcpyDtoD_v2_ptds(dstDevice, srcDevice, ByteCount)
-        })
+        let call = || {
+            activity::driver_call(399, &Parameters3(dstDevice, srcDevice, ByteCount), || unsafe {
+                plain::cuMemcpyDtoD_v2_ptds(dstDevice, srcDevice, ByteCount)
+            })
+        };
+        crate::api::copy::wherever(dstDevice as u64, srcDevice as u64, ByteCount, PER_THREAD, call)
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuMemcpy(dst: CUdeviceptr, src: CUdeviceptr, ByteCount: usize) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(305, &Parameters3(dst, src, ByteCount), || unsafe {
-            plain::cuMemcpy(dst, src, ByteCount)
-        })
+        let call = || {
+            activity::driver_call(305, &Parameters3(dst, src, ByteCount), || unsafe {
+                plain::cuMemcpy(dst, src, ByteCount)
+            })
+        };
+        crate::api::copy::wherever(dst as u64, src as u64, ByteCount, LEGACY, call)
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuMemcpy_ptds(dst: CUdeviceptr, src: CUdeviceptr, ByteCount: usize) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(408, &Parameters3(dst, src, ByteCount), || unsafe {
-            plain::cuMemcpy_ptds(dst, src, ByteCount)
-        })
+        let call = || {
+            activity::driver_call(408, &Parameters3(dst, src, ByteCount), || unsafe {
+                plain::cuMemcpy_ptds(dst, src, ByteCount)
+            })
+        };
+        crate::api::copy::wherever(dst as u64, src as u64, ByteCount, PER_THREAD, call)
     }
 
     #[cold]
@@ -17825,9 +18004,12 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(306, &Parameters4(dst, src, ByteCount, hStream), || unsafe {
-            plain::cuMemcpyAsync(dst, src, ByteCount, hStream)
-        })
+        let call = || {
+            activity::driver_call(306, &Parameters4(dst, src, ByteCount, hStream), || unsafe {
+                plain::cuMemcpyAsync(dst, src, ByteCount, hStream)
+            })
+        };
+        crate::api::copy::wherever(dst as u64, src as u64, ByteCount, hStream, call)
     }
 
     #[cold]
@@ -17839,27 +18021,37 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(418, &Parameters4(dst, src, ByteCount, hStream), || unsafe {
-            plain::cuMemcpyAsync_ptsz(dst, src, ByteCount, hStream)
-        })
+        let call = || {
+            activity::driver_call(418, &Parameters4(dst, src, ByteCount, hStream), || unsafe {
+                plain::cuMemcpyAsync_ptsz(dst, src, ByteCount, hStream)
+            })
+        };
+        crate::api::copy::wherever(dst as u64, src as u64, ByteCount, per_thread(hStream), call)
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuMemcpy3DAsync_v2(pCopy: *const CUDA_MEMCPY3D, hStream: CUstream) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(291, &Parameters2(pCopy, hStream), || unsafe {
-            plain::cuMemcpy3DAsync_v2(pCopy, hStream)
-        })
+        let call = || {
+            activity::driver_call(291, &Parameters2(pCopy, hStream), || unsafe {
+                plain::cuMemcpy3DAsync_v2(pCopy, hStream)
+            })
+        };
+        route::through(&[Key::Stream(hStream as u64)], call).unwrap_or_else(|apart| apart.refused("cuMemcpy3DAsync_v2"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuMemcpy3DAsync_v2_ptsz(pCopy: *const CUDA_MEMCPY3D, hStream: CUstream) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(425, &Parameters2(pCopy, hStream), || unsafe {
-            plain::cuMemcpy3DAsync_v2_ptsz(pCopy, hStream)
-        })
+        let call = || {
+            activity::driver_call(425, &Parameters2(pCopy, hStream), || unsafe {
+                plain::cuMemcpy3DAsync_v2_ptsz(pCopy, hStream)
+            })
+        };
+        route::through(&[Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuMemcpy3DAsync_v2_ptsz"))
     }
 
     #[cold]
@@ -17908,18 +18100,25 @@ mod recorded {
     #[inline(never)]
     pub unsafe extern "C" fn cuMemcpy2DAsync_v2(pCopy: *const CUDA_MEMCPY2D, hStream: CUstream) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(289, &Parameters2(pCopy, hStream), || unsafe {
-            plain::cuMemcpy2DAsync_v2(pCopy, hStream)
-        })
+        let call = || {
+            activity::driver_call(289, &Parameters2(pCopy, hStream), || unsafe {
+                plain::cuMemcpy2DAsync_v2(pCopy, hStream)
+            })
+        };
+        route::through(&[Key::Stream(hStream as u64)], call).unwrap_or_else(|apart| apart.refused("cuMemcpy2DAsync_v2"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuMemcpy2DAsync_v2_ptsz(pCopy: *const CUDA_MEMCPY2D, hStream: CUstream) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(424, &Parameters2(pCopy, hStream), || unsafe {
-            plain::cuMemcpy2DAsync_v2_ptsz(pCopy, hStream)
-        })
+        let call = || {
+            activity::driver_call(424, &Parameters2(pCopy, hStream), || unsafe {
+                plain::cuMemcpy2DAsync_v2_ptsz(pCopy, hStream)
+            })
+        };
+        route::through(&[Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuMemcpy2DAsync_v2_ptsz"))
     }
 
     #[cold]
@@ -17932,9 +18131,14 @@ mod recorded {
         ByteCount: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(318, &Parameters5(dstDevice, dstContext, srcDevice, srcContext, ByteCount), || unsafe {
-            plain::cuMemcpyPeer(dstDevice, dstContext, srcDevice, srcContext, ByteCount)
-        })
+        let call = || {
+            activity::driver_call(
+                318,
+                &Parameters5(dstDevice, dstContext, srcDevice, srcContext, ByteCount),
+                || unsafe { plain::cuMemcpyPeer(dstDevice, dstContext, srcDevice, srcContext, ByteCount) },
+            )
+        };
+        crate::api::copy::wherever(dstDevice as u64, srcDevice as u64, ByteCount, LEGACY, call)
     }
 
     #[cold]
@@ -17947,9 +18151,14 @@ mod recorded {
         ByteCount: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(409, &Parameters5(dstDevice, dstContext, srcDevice, srcContext, ByteCount), || unsafe {
-            plain::cuMemcpyPeer_ptds(dstDevice, dstContext, srcDevice, srcContext, ByteCount)
-        })
+        let call = || {
+            activity::driver_call(
+                409,
+                &Parameters5(dstDevice, dstContext, srcDevice, srcContext, ByteCount),
+                || unsafe { plain::cuMemcpyPeer_ptds(dstDevice, dstContext, srcDevice, srcContext, ByteCount) },
+            )
+        };
+        crate::api::copy::wherever(dstDevice as u64, srcDevice as u64, ByteCount, PER_THREAD, call)
     }
 
     #[cold]
@@ -17963,11 +18172,16 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(
-            319,
-            &Parameters6(dstDevice, dstContext, srcDevice, srcContext, ByteCount, hStream),
-            || unsafe { plain::cuMemcpyPeerAsync(dstDevice, dstContext, srcDevice, srcContext, ByteCount, hStream) },
-        )
+        let call = || {
+            activity::driver_call(
+                319,
+                &Parameters6(dstDevice, dstContext, srcDevice, srcContext, ByteCount, hStream),
+                || unsafe {
+                    plain::cuMemcpyPeerAsync(dstDevice, dstContext, srcDevice, srcContext, ByteCount, hStream)
+                },
+            )
+        };
+        crate::api::copy::wherever(dstDevice as u64, srcDevice as u64, ByteCount, hStream, call)
     }
 
     #[cold]
@@ -17981,31 +18195,42 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(
-            426,
-            &Parameters6(dstDevice, dstContext, srcDevice, srcContext, ByteCount, hStream),
-            || unsafe {
-                plain::cuMemcpyPeerAsync_ptsz(dstDevice, dstContext, srcDevice, srcContext, ByteCount, hStream)
-            },
-        )
+        let call = || {
+            activity::driver_call(
+                426,
+                &Parameters6(dstDevice, dstContext, srcDevice, srcContext, ByteCount, hStream),
+                || unsafe {
+                    plain::cuMemcpyPeerAsync_ptsz(dstDevice, dstContext, srcDevice, srcContext, ByteCount, hStream)
+                },
+            )
+        };
+        crate::api::copy::wherever(dstDevice as u64, srcDevice as u64, ByteCount, per_thread(hStream), call)
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuMemcpy3DPeerAsync(pCopy: *const CUDA_MEMCPY3D_PEER, hStream: CUstream) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(321, &Parameters2(pCopy, hStream), || unsafe {
-            plain::cuMemcpy3DPeerAsync(pCopy, hStream)
-        })
+        let call = || {
+            activity::driver_call(321, &Parameters2(pCopy, hStream), || unsafe {
+                plain::cuMemcpy3DPeerAsync(pCopy, hStream)
+            })
+        };
+        route::through(&[Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuMemcpy3DPeerAsync"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuMemcpy3DPeerAsync_ptsz(pCopy: *const CUDA_MEMCPY3D_PEER, hStream: CUstream) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(427, &Parameters2(pCopy, hStream), || unsafe {
-            plain::cuMemcpy3DPeerAsync_ptsz(pCopy, hStream)
-        })
+        let call = || {
+            activity::driver_call(427, &Parameters2(pCopy, hStream), || unsafe {
+                plain::cuMemcpy3DPeerAsync_ptsz(pCopy, hStream)
+            })
+        };
+        route::through(&[Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuMemcpy3DPeerAsync_ptsz"))
     }
 
     #[cold]
@@ -18036,13 +18261,16 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(
-            776,
-            &Parameters9(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, failIdx, hStream),
-            || unsafe {
-                plain::cuMemcpyBatchAsync(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, failIdx, hStream)
-            },
-        )
+        let call = || {
+            activity::driver_call(
+                776,
+                &Parameters9(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, failIdx, hStream),
+                || unsafe {
+                    plain::cuMemcpyBatchAsync(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, failIdx, hStream)
+                },
+            )
+        };
+        route::through(&[Key::Stream(hStream as u64)], call).unwrap_or_else(|apart| apart.refused("cuMemcpyBatchAsync"))
     }
 
     #[cold]
@@ -18059,13 +18287,19 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(
-            777,
-            &Parameters9(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, failIdx, hStream),
-            || unsafe {
-                plain::cuMemcpyBatchAsync_ptsz(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, failIdx, hStream)
-            },
-        )
+        let call = || {
+            activity::driver_call(
+                777,
+                &Parameters9(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, failIdx, hStream),
+                || unsafe {
+                    plain::cuMemcpyBatchAsync_ptsz(
+                        dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, failIdx, hStream,
+                    )
+                },
+            )
+        };
+        route::through(&[Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuMemcpyBatchAsync_ptsz"))
     }
 
     #[cold]
@@ -18081,11 +18315,17 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(
-            796,
-            &Parameters8(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, hStream),
-            || unsafe { plain::cuMemcpyBatchAsync_v2(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, hStream) },
-        )
+        let call = || {
+            activity::driver_call(
+                796,
+                &Parameters8(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, hStream),
+                || unsafe {
+                    plain::cuMemcpyBatchAsync_v2(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, hStream)
+                },
+            )
+        };
+        route::through(&[Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuMemcpyBatchAsync_v2"))
     }
 
     #[cold]
@@ -18101,13 +18341,17 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(
-            797,
-            &Parameters8(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, hStream),
-            || unsafe {
-                plain::cuMemcpyBatchAsync_v2_ptsz(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, hStream)
-            },
-        )
+        let call = || {
+            activity::driver_call(
+                797,
+                &Parameters8(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, hStream),
+                || unsafe {
+                    plain::cuMemcpyBatchAsync_v2_ptsz(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, hStream)
+                },
+            )
+        };
+        route::through(&[Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuMemcpyBatchAsync_v2_ptsz"))
     }
 
     #[cold]
@@ -18120,9 +18364,13 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(778, &Parameters5(numOps, opList, failIdx, flags, hStream), || unsafe {
-            plain::cuMemcpy3DBatchAsync(numOps, opList, failIdx, flags, hStream)
-        })
+        let call = || {
+            activity::driver_call(778, &Parameters5(numOps, opList, failIdx, flags, hStream), || unsafe {
+                plain::cuMemcpy3DBatchAsync(numOps, opList, failIdx, flags, hStream)
+            })
+        };
+        route::through(&[Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuMemcpy3DBatchAsync"))
     }
 
     #[cold]
@@ -18135,9 +18383,13 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(779, &Parameters5(numOps, opList, failIdx, flags, hStream), || unsafe {
-            plain::cuMemcpy3DBatchAsync_ptsz(numOps, opList, failIdx, flags, hStream)
-        })
+        let call = || {
+            activity::driver_call(779, &Parameters5(numOps, opList, failIdx, flags, hStream), || unsafe {
+                plain::cuMemcpy3DBatchAsync_ptsz(numOps, opList, failIdx, flags, hStream)
+            })
+        };
+        route::through(&[Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuMemcpy3DBatchAsync_ptsz"))
     }
 
     #[cold]
@@ -18149,9 +18401,13 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(798, &Parameters4(numOps, opList, flags, hStream), || unsafe {
-            plain::cuMemcpy3DBatchAsync_v2(numOps, opList, flags, hStream)
-        })
+        let call = || {
+            activity::driver_call(798, &Parameters4(numOps, opList, flags, hStream), || unsafe {
+                plain::cuMemcpy3DBatchAsync_v2(numOps, opList, flags, hStream)
+            })
+        };
+        route::through(&[Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuMemcpy3DBatchAsync_v2"))
     }
 
     #[cold]
@@ -18163,9 +18419,13 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(799, &Parameters4(numOps, opList, flags, hStream), || unsafe {
-            plain::cuMemcpy3DBatchAsync_v2_ptsz(numOps, opList, flags, hStream)
-        })
+        let call = || {
+            activity::driver_call(799, &Parameters4(numOps, opList, flags, hStream), || unsafe {
+                plain::cuMemcpy3DBatchAsync_v2_ptsz(numOps, opList, flags, hStream)
+            })
+        };
+        route::through(&[Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuMemcpy3DBatchAsync_v2_ptsz"))
     }
 
     #[cold]
@@ -18177,9 +18437,13 @@ mod recorded {
         ByteCount: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(285, &Parameters4(dstArray, dstOffset, srcDevice, ByteCount), || unsafe {
-            plain::cuMemcpyDtoA_v2(dstArray, dstOffset, srcDevice, ByteCount)
-        })
+        let call = || {
+            activity::driver_call(285, &Parameters4(dstArray, dstOffset, srcDevice, ByteCount), || unsafe {
+                plain::cuMemcpyDtoA_v2(dstArray, dstOffset, srcDevice, ByteCount)
+            })
+        };
+        route::through(&[Key::Object(dstArray as u64), Key::Address(srcDevice)], call)
+            .unwrap_or_else(|apart| apart.refused("cuMemcpyDtoA_v2"))
     }
 
     #[cold]
@@ -18191,9 +18455,13 @@ mod recorded {
         ByteCount: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(400, &Parameters4(dstArray, dstOffset, srcDevice, ByteCount), || unsafe {
-            plain::cuMemcpyDtoA_v2_ptds(dstArray, dstOffset, srcDevice, ByteCount)
-        })
+        let call = || {
+            activity::driver_call(400, &Parameters4(dstArray, dstOffset, srcDevice, ByteCount), || unsafe {
+                plain::cuMemcpyDtoA_v2_ptds(dstArray, dstOffset, srcDevice, ByteCount)
+            })
+        };
+        route::through(&[Key::Object(dstArray as u64), Key::Address(srcDevice)], call)
+            .unwrap_or_else(|apart| apart.refused("cuMemcpyDtoA_v2_ptds"))
     }
 
     #[cold]
@@ -18205,9 +18473,13 @@ mod recorded {
         ByteCount: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(284, &Parameters4(dstDevice, srcArray, srcOffset, ByteCount), || unsafe {
-            plain::cuMemcpyAtoD_v2(dstDevice, srcArray, srcOffset, ByteCount)
-        })
+        let call = || {
+            activity::driver_call(284, &Parameters4(dstDevice, srcArray, srcOffset, ByteCount), || unsafe {
+                plain::cuMemcpyAtoD_v2(dstDevice, srcArray, srcOffset, ByteCount)
+            })
+        };
+        route::through(&[Key::Address(dstDevice), Key::Object(srcArray as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuMemcpyAtoD_v2"))
     }
 
     #[cold]
@@ -18219,9 +18491,13 @@ mod recorded {
         ByteCount: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(401, &Parameters4(dstDevice, srcArray, srcOffset, ByteCount), || unsafe {
-            plain::cuMemcpyAtoD_v2_ptds(dstDevice, srcArray, srcOffset, ByteCount)
-        })
+        let call = || {
+            activity::driver_call(401, &Parameters4(dstDevice, srcArray, srcOffset, ByteCount), || unsafe {
+                plain::cuMemcpyAtoD_v2_ptds(dstDevice, srcArray, srcOffset, ByteCount)
+            })
+        };
+        route::through(&[Key::Address(dstDevice), Key::Object(srcArray as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuMemcpyAtoD_v2_ptds"))
     }
 
     #[cold]
@@ -18234,9 +18510,13 @@ mod recorded {
         ByteCount: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(286, &Parameters5(dstArray, dstOffset, srcArray, srcOffset, ByteCount), || unsafe {
-            plain::cuMemcpyAtoA_v2(dstArray, dstOffset, srcArray, srcOffset, ByteCount)
-        })
+        let call = || {
+            activity::driver_call(286, &Parameters5(dstArray, dstOffset, srcArray, srcOffset, ByteCount), || unsafe {
+                plain::cuMemcpyAtoA_v2(dstArray, dstOffset, srcArray, srcOffset, ByteCount)
+            })
+        };
+        route::through(&[Key::Object(dstArray as u64), Key::Object(srcArray as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuMemcpyAtoA_v2"))
     }
 
     #[cold]
@@ -18249,9 +18529,13 @@ mod recorded {
         ByteCount: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(404, &Parameters5(dstArray, dstOffset, srcArray, srcOffset, ByteCount), || unsafe {
-            plain::cuMemcpyAtoA_v2_ptds(dstArray, dstOffset, srcArray, srcOffset, ByteCount)
-        })
+        let call = || {
+            activity::driver_call(404, &Parameters5(dstArray, dstOffset, srcArray, srcOffset, ByteCount), || unsafe {
+                plain::cuMemcpyAtoA_v2_ptds(dstArray, dstOffset, srcArray, srcOffset, ByteCount)
+            })
+        };
+        route::through(&[Key::Object(dstArray as u64), Key::Object(srcArray as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuMemcpyAtoA_v2_ptds"))
     }
 
     #[cold]
@@ -18263,9 +18547,12 @@ mod recorded {
         ByteCount: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(292, &Parameters4(dstArray, dstOffset, srcHost, ByteCount), || unsafe {
-            plain::cuMemcpyHtoA_v2(dstArray, dstOffset, srcHost, ByteCount)
-        })
+        let call = || {
+            activity::driver_call(292, &Parameters4(dstArray, dstOffset, srcHost, ByteCount), || unsafe {
+                plain::cuMemcpyHtoA_v2(dstArray, dstOffset, srcHost, ByteCount)
+            })
+        };
+        route::through(&[Key::Object(dstArray as u64)], call).unwrap_or_else(|apart| apart.refused("cuMemcpyHtoA_v2"))
     }
 
     #[cold]
@@ -18277,9 +18564,13 @@ mod recorded {
         ByteCount: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(402, &Parameters4(dstArray, dstOffset, srcHost, ByteCount), || unsafe {
-            plain::cuMemcpyHtoA_v2_ptds(dstArray, dstOffset, srcHost, ByteCount)
-        })
+        let call = || {
+            activity::driver_call(402, &Parameters4(dstArray, dstOffset, srcHost, ByteCount), || unsafe {
+                plain::cuMemcpyHtoA_v2_ptds(dstArray, dstOffset, srcHost, ByteCount)
+            })
+        };
+        route::through(&[Key::Object(dstArray as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuMemcpyHtoA_v2_ptds"))
     }
 
     #[cold]
@@ -18292,9 +18583,13 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(293, &Parameters5(dstArray, dstOffset, srcHost, ByteCount, hStream), || unsafe {
-            plain::cuMemcpyHtoAAsync_v2(dstArray, dstOffset, srcHost, ByteCount, hStream)
-        })
+        let call = || {
+            activity::driver_call(293, &Parameters5(dstArray, dstOffset, srcHost, ByteCount, hStream), || unsafe {
+                plain::cuMemcpyHtoAAsync_v2(dstArray, dstOffset, srcHost, ByteCount, hStream)
+            })
+        };
+        route::through(&[Key::Object(dstArray as u64), Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuMemcpyHtoAAsync_v2"))
     }
 
     #[cold]
@@ -18307,9 +18602,13 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(419, &Parameters5(dstArray, dstOffset, srcHost, ByteCount, hStream), || unsafe {
-            plain::cuMemcpyHtoAAsync_v2_ptsz(dstArray, dstOffset, srcHost, ByteCount, hStream)
-        })
+        let call = || {
+            activity::driver_call(419, &Parameters5(dstArray, dstOffset, srcHost, ByteCount, hStream), || unsafe {
+                plain::cuMemcpyHtoAAsync_v2_ptsz(dstArray, dstOffset, srcHost, ByteCount, hStream)
+            })
+        };
+        route::through(&[Key::Object(dstArray as u64), Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuMemcpyHtoAAsync_v2_ptsz"))
     }
 
     #[cold]
@@ -18321,9 +18620,12 @@ mod recorded {
         ByteCount: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(282, &Parameters4(dstHost, srcArray, srcOffset, ByteCount), || unsafe {
-            plain::cuMemcpyAtoH_v2(dstHost, srcArray, srcOffset, ByteCount)
-        })
+        let call = || {
+            activity::driver_call(282, &Parameters4(dstHost, srcArray, srcOffset, ByteCount), || unsafe {
+                plain::cuMemcpyAtoH_v2(dstHost, srcArray, srcOffset, ByteCount)
+            })
+        };
+        route::through(&[Key::Object(srcArray as u64)], call).unwrap_or_else(|apart| apart.refused("cuMemcpyAtoH_v2"))
     }
 
     #[cold]
@@ -18335,9 +18637,13 @@ mod recorded {
         ByteCount: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(403, &Parameters4(dstHost, srcArray, srcOffset, ByteCount), || unsafe {
-            plain::cuMemcpyAtoH_v2_ptds(dstHost, srcArray, srcOffset, ByteCount)
-        })
+        let call = || {
+            activity::driver_call(403, &Parameters4(dstHost, srcArray, srcOffset, ByteCount), || unsafe {
+                plain::cuMemcpyAtoH_v2_ptds(dstHost, srcArray, srcOffset, ByteCount)
+            })
+        };
+        route::through(&[Key::Object(srcArray as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuMemcpyAtoH_v2_ptds"))
     }
 
     #[cold]
@@ -18350,9 +18656,13 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(283, &Parameters5(dstHost, srcArray, srcOffset, ByteCount, hStream), || unsafe {
-            plain::cuMemcpyAtoHAsync_v2(dstHost, srcArray, srcOffset, ByteCount, hStream)
-        })
+        let call = || {
+            activity::driver_call(283, &Parameters5(dstHost, srcArray, srcOffset, ByteCount, hStream), || unsafe {
+                plain::cuMemcpyAtoHAsync_v2(dstHost, srcArray, srcOffset, ByteCount, hStream)
+            })
+        };
+        route::through(&[Key::Object(srcArray as u64), Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuMemcpyAtoHAsync_v2"))
     }
 
     #[cold]
@@ -18365,9 +18675,13 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(420, &Parameters5(dstHost, srcArray, srcOffset, ByteCount, hStream), || unsafe {
-            plain::cuMemcpyAtoHAsync_v2_ptsz(dstHost, srcArray, srcOffset, ByteCount, hStream)
-        })
+        let call = || {
+            activity::driver_call(420, &Parameters5(dstHost, srcArray, srcOffset, ByteCount, hStream), || unsafe {
+                plain::cuMemcpyAtoHAsync_v2_ptsz(dstHost, srcArray, srcOffset, ByteCount, hStream)
+            })
+        };
+        route::through(&[Key::Object(srcArray as u64), Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuMemcpyAtoHAsync_v2_ptsz"))
     }
 
     #[cold]
@@ -18949,39 +19263,55 @@ mod recorded {
     #[inline(never)]
     pub unsafe extern "C" fn cuEventDestroy_v2(hEvent: CUevent) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(325, &Parameters1(hEvent), || unsafe { plain::cuEventDestroy_v2(hEvent) })
+        let call = || activity::driver_call(325, &Parameters1(hEvent), || unsafe { plain::cuEventDestroy_v2(hEvent) });
+        route::through(&[Key::Object(hEvent as u64)], call).unwrap_or_else(|apart| apart.refused("cuEventDestroy_v2"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuEventDestroy(hEvent: CUevent) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(122, &Parameters1(hEvent), || unsafe { plain::cuEventDestroy(hEvent) })
+        let call = || activity::driver_call(122, &Parameters1(hEvent), || unsafe { plain::cuEventDestroy(hEvent) });
+        route::through(&[Key::Object(hEvent as u64)], call).unwrap_or_else(|apart| apart.refused("cuEventDestroy"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuEventRecord(hEvent: CUevent, hStream: CUstream) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(119, &Parameters2(hEvent, hStream), || unsafe { plain::cuEventRecord(hEvent, hStream) })
+        let call = || {
+            activity::driver_call(119, &Parameters2(hEvent, hStream), || unsafe {
+                plain::cuEventRecord(hEvent, hStream)
+            })
+        };
+        route::through(&[Key::Object(hEvent as u64), Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuEventRecord"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuEventRecord_ptsz(hEvent: CUevent, hStream: CUstream) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(441, &Parameters2(hEvent, hStream), || unsafe {
-            plain::cuEventRecord_ptsz(hEvent, hStream)
-        })
+        let call = || {
+            activity::driver_call(441, &Parameters2(hEvent, hStream), || unsafe {
+                plain::cuEventRecord_ptsz(hEvent, hStream)
+            })
+        };
+        route::through(&[Key::Object(hEvent as u64), Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuEventRecord_ptsz"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuEventRecordWithFlags(hEvent: CUevent, hStream: CUstream, flags: c_uint) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(587, &Parameters3(hEvent, hStream, flags), || unsafe {
-            plain::cuEventRecordWithFlags(hEvent, hStream, flags)
-        })
+        let call = || {
+            activity::driver_call(587, &Parameters3(hEvent, hStream, flags), || unsafe {
+                plain::cuEventRecordWithFlags(hEvent, hStream, flags)
+            })
+        };
+        route::through(&[Key::Object(hEvent as u64), Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuEventRecordWithFlags"))
     }
 
     #[cold]
@@ -18992,23 +19322,29 @@ mod recorded {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(588, &Parameters3(hEvent, hStream, flags), || unsafe {
-            plain::cuEventRecordWithFlags_ptsz(hEvent, hStream, flags)
-        })
+        let call = || {
+            activity::driver_call(588, &Parameters3(hEvent, hStream, flags), || unsafe {
+                plain::cuEventRecordWithFlags_ptsz(hEvent, hStream, flags)
+            })
+        };
+        route::through(&[Key::Object(hEvent as u64), Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuEventRecordWithFlags_ptsz"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuEventQuery(hEvent: CUevent) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(120, &Parameters1(hEvent), || unsafe { plain::cuEventQuery(hEvent) })
+        let call = || activity::driver_call(120, &Parameters1(hEvent), || unsafe { plain::cuEventQuery(hEvent) });
+        route::through(&[Key::Object(hEvent as u64)], call).unwrap_or_else(|apart| apart.refused("cuEventQuery"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuEventSynchronize(hEvent: CUevent) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(121, &Parameters1(hEvent), || unsafe { plain::cuEventSynchronize(hEvent) })
+        let call = || activity::driver_call(121, &Parameters1(hEvent), || unsafe { plain::cuEventSynchronize(hEvent) });
+        route::through(&[Key::Object(hEvent as u64)], call).unwrap_or_else(|apart| apart.refused("cuEventSynchronize"))
     }
 
     #[cold]
@@ -19019,18 +19355,26 @@ mod recorded {
         hEnd: CUevent,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(780, &Parameters3(pMilliseconds, hStart, hEnd), || unsafe {
-            plain::cuEventElapsedTime_v2(pMilliseconds, hStart, hEnd)
-        })
+        let call = || {
+            activity::driver_call(780, &Parameters3(pMilliseconds, hStart, hEnd), || unsafe {
+                plain::cuEventElapsedTime_v2(pMilliseconds, hStart, hEnd)
+            })
+        };
+        route::through(&[Key::Object(hStart as u64), Key::Object(hEnd as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuEventElapsedTime_v2"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuEventElapsedTime(pMilliseconds: *mut f32, hStart: CUevent, hEnd: CUevent) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(123, &Parameters3(pMilliseconds, hStart, hEnd), || unsafe {
-            plain::cuEventElapsedTime(pMilliseconds, hStart, hEnd)
-        })
+        let call = || {
+            activity::driver_call(123, &Parameters3(pMilliseconds, hStart, hEnd), || unsafe {
+                plain::cuEventElapsedTime(pMilliseconds, hStart, hEnd)
+            })
+        };
+        route::through(&[Key::Object(hStart as u64), Key::Object(hEnd as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuEventElapsedTime"))
     }
 
     #[cold]
@@ -19049,23 +19393,10 @@ mod recorded {
         extra: *mut *mut c_void,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(
-            307,
-            &Parameters11(
-                f,
-                gridDimX,
-                gridDimY,
-                gridDimZ,
-                blockDimX,
-                blockDimY,
-                blockDimZ,
-                sharedMemBytes,
-                hStream,
-                kernelParams,
-                extra,
-            ),
-            || unsafe {
-                plain::cuLaunchKernel(
+        let call = || {
+            activity::driver_call(
+                307,
+                &Parameters11(
                     f,
                     gridDimX,
                     gridDimY,
@@ -19077,9 +19408,26 @@ mod recorded {
                     hStream,
                     kernelParams,
                     extra,
-                )
-            },
-        )
+                ),
+                || unsafe {
+                    plain::cuLaunchKernel(
+                        f,
+                        gridDimX,
+                        gridDimY,
+                        gridDimZ,
+                        blockDimX,
+                        blockDimY,
+                        blockDimZ,
+                        sharedMemBytes,
+                        hStream,
+                        kernelParams,
+                        extra,
+                    )
+                },
+            )
+        };
+        route::through(&[Key::Object(f as u64), Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuLaunchKernel"))
     }
 
     #[cold]
@@ -19098,23 +19446,10 @@ mod recorded {
         extra: *mut *mut c_void,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(
-            442,
-            &Parameters11(
-                f,
-                gridDimX,
-                gridDimY,
-                gridDimZ,
-                blockDimX,
-                blockDimY,
-                blockDimZ,
-                sharedMemBytes,
-                hStream,
-                kernelParams,
-                extra,
-            ),
-            || unsafe {
-                plain::cuLaunchKernel_ptsz(
+        let call = || {
+            activity::driver_call(
+                442,
+                &Parameters11(
                     f,
                     gridDimX,
                     gridDimY,
@@ -19126,9 +19461,26 @@ mod recorded {
                     hStream,
                     kernelParams,
                     extra,
-                )
-            },
-        )
+                ),
+                || unsafe {
+                    plain::cuLaunchKernel_ptsz(
+                        f,
+                        gridDimX,
+                        gridDimY,
+                        gridDimZ,
+                        blockDimX,
+                        blockDimY,
+                        blockDimZ,
+                        sharedMemBytes,
+                        hStream,
+                        kernelParams,
+                        extra,
+                    )
+                },
+            )
+        };
+        route::through(&[Key::Object(f as u64), Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuLaunchKernel_ptsz"))
     }
 
     #[cold]
@@ -19140,9 +19492,12 @@ mod recorded {
         extra: *mut *mut c_void,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(652, &Parameters4(config, f, kernelParams, extra), || unsafe {
-            plain::cuLaunchKernelEx(config, f, kernelParams, extra)
-        })
+        let call = || {
+            activity::driver_call(652, &Parameters4(config, f, kernelParams, extra), || unsafe {
+                plain::cuLaunchKernelEx(config, f, kernelParams, extra)
+            })
+        };
+        route::through(&[Key::Object(f as u64)], call).unwrap_or_else(|apart| apart.refused("cuLaunchKernelEx"))
     }
 
     #[cold]
@@ -19154,9 +19509,12 @@ mod recorded {
         extra: *mut *mut c_void,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(653, &Parameters4(config, f, kernelParams, extra), || unsafe {
-            plain::cuLaunchKernelEx_ptsz(config, f, kernelParams, extra)
-        })
+        let call = || {
+            activity::driver_call(653, &Parameters4(config, f, kernelParams, extra), || unsafe {
+                plain::cuLaunchKernelEx_ptsz(config, f, kernelParams, extra)
+            })
+        };
+        route::through(&[Key::Object(f as u64)], call).unwrap_or_else(|apart| apart.refused("cuLaunchKernelEx_ptsz"))
     }
 
     #[cold]
@@ -19174,22 +19532,10 @@ mod recorded {
         kernelParams: *mut *mut c_void,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(
-            477,
-            &Parameters10(
-                f,
-                gridDimX,
-                gridDimY,
-                gridDimZ,
-                blockDimX,
-                blockDimY,
-                blockDimZ,
-                sharedMemBytes,
-                hStream,
-                kernelParams,
-            ),
-            || unsafe {
-                plain::cuLaunchCooperativeKernel(
+        let call = || {
+            activity::driver_call(
+                477,
+                &Parameters10(
                     f,
                     gridDimX,
                     gridDimY,
@@ -19200,9 +19546,25 @@ mod recorded {
                     sharedMemBytes,
                     hStream,
                     kernelParams,
-                )
-            },
-        )
+                ),
+                || unsafe {
+                    plain::cuLaunchCooperativeKernel(
+                        f,
+                        gridDimX,
+                        gridDimY,
+                        gridDimZ,
+                        blockDimX,
+                        blockDimY,
+                        blockDimZ,
+                        sharedMemBytes,
+                        hStream,
+                        kernelParams,
+                    )
+                },
+            )
+        };
+        route::through(&[Key::Object(f as u64), Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuLaunchCooperativeKernel"))
     }
 
     #[cold]
@@ -19220,22 +19582,10 @@ mod recorded {
         kernelParams: *mut *mut c_void,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(
-            478,
-            &Parameters10(
-                f,
-                gridDimX,
-                gridDimY,
-                gridDimZ,
-                blockDimX,
-                blockDimY,
-                blockDimZ,
-                sharedMemBytes,
-                hStream,
-                kernelParams,
-            ),
-            || unsafe {
-                plain::cuLaunchCooperativeKernel_ptsz(
+        let call = || {
+            activity::driver_call(
+                478,
+                &Parameters10(
                     f,
                     gridDimX,
                     gridDimY,
@@ -19246,9 +19596,25 @@ mod recorded {
                     sharedMemBytes,
                     hStream,
                     kernelParams,
-                )
-            },
-        )
+                ),
+                || unsafe {
+                    plain::cuLaunchCooperativeKernel_ptsz(
+                        f,
+                        gridDimX,
+                        gridDimY,
+                        gridDimZ,
+                        blockDimX,
+                        blockDimY,
+                        blockDimZ,
+                        sharedMemBytes,
+                        hStream,
+                        kernelParams,
+                    )
+                },
+            )
+        };
+        route::through(&[Key::Object(f as u64), Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuLaunchCooperativeKernel_ptsz"))
     }
 
     #[cold]
@@ -19259,9 +19625,12 @@ mod recorded {
         hfunc: CUfunction,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(85, &Parameters3(pi, attrib, hfunc), || unsafe {
-            plain::cuFuncGetAttribute(pi, attrib, hfunc)
-        })
+        let call = || {
+            activity::driver_call(85, &Parameters3(pi, attrib, hfunc), || unsafe {
+                plain::cuFuncGetAttribute(pi, attrib, hfunc)
+            })
+        };
+        route::through(&[Key::Object(hfunc as u64)], call).unwrap_or_else(|apart| apart.refused("cuFuncGetAttribute"))
     }
 
     #[cold]
@@ -19272,32 +19641,46 @@ mod recorded {
         value: c_int,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(481, &Parameters3(hfunc, attrib, value), || unsafe {
-            plain::cuFuncSetAttribute(hfunc, attrib, value)
-        })
+        let call = || {
+            activity::driver_call(481, &Parameters3(hfunc, attrib, value), || unsafe {
+                plain::cuFuncSetAttribute(hfunc, attrib, value)
+            })
+        };
+        route::through(&[Key::Object(hfunc as u64)], call).unwrap_or_else(|apart| apart.refused("cuFuncSetAttribute"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuFuncSetCacheConfig(hfunc: CUfunction, config: CUfunc_cache) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(86, &Parameters2(hfunc, config), || unsafe { plain::cuFuncSetCacheConfig(hfunc, config) })
+        let call = || {
+            activity::driver_call(86, &Parameters2(hfunc, config), || unsafe {
+                plain::cuFuncSetCacheConfig(hfunc, config)
+            })
+        };
+        route::through(&[Key::Object(hfunc as u64)], call).unwrap_or_else(|apart| apart.refused("cuFuncSetCacheConfig"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuFuncSetSharedMemConfig(hfunc: CUfunction, config: CUsharedconfig) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(338, &Parameters2(hfunc, config), || unsafe {
-            plain::cuFuncSetSharedMemConfig(hfunc, config)
-        })
+        let call = || {
+            activity::driver_call(338, &Parameters2(hfunc, config), || unsafe {
+                plain::cuFuncSetSharedMemConfig(hfunc, config)
+            })
+        };
+        route::through(&[Key::Object(hfunc as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuFuncSetSharedMemConfig"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuFuncGetName(name: *mut *const c_char, hfunc: CUfunction) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(718, &Parameters2(name, hfunc), || unsafe { plain::cuFuncGetName(name, hfunc) })
+        let call =
+            || activity::driver_call(718, &Parameters2(name, hfunc), || unsafe { plain::cuFuncGetName(name, hfunc) });
+        route::through(&[Key::Object(hfunc as u64)], call).unwrap_or_else(|apart| apart.refused("cuFuncGetName"))
     }
 
     #[cold]
@@ -19309,30 +19692,41 @@ mod recorded {
         paramSize: *mut usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(733, &Parameters4(func, paramIndex, paramOffset, paramSize), || unsafe {
-            plain::cuFuncGetParamInfo(func, paramIndex, paramOffset, paramSize)
-        })
+        let call = || {
+            activity::driver_call(733, &Parameters4(func, paramIndex, paramOffset, paramSize), || unsafe {
+                plain::cuFuncGetParamInfo(func, paramIndex, paramOffset, paramSize)
+            })
+        };
+        route::through(&[Key::Object(func as u64)], call).unwrap_or_else(|apart| apart.refused("cuFuncGetParamInfo"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuFuncIsLoaded(state: *mut CUfunctionLoadingState, function: CUfunction) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(741, &Parameters2(state, function), || unsafe { plain::cuFuncIsLoaded(state, function) })
+        let call = || {
+            activity::driver_call(741, &Parameters2(state, function), || unsafe {
+                plain::cuFuncIsLoaded(state, function)
+            })
+        };
+        route::through(&[Key::Object(function as u64)], call).unwrap_or_else(|apart| apart.refused("cuFuncIsLoaded"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuFuncLoad(function: CUfunction) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(742, &Parameters1(function), || unsafe { plain::cuFuncLoad(function) })
+        let call = || activity::driver_call(742, &Parameters1(function), || unsafe { plain::cuFuncLoad(function) });
+        route::through(&[Key::Object(function as u64)], call).unwrap_or_else(|apart| apart.refused("cuFuncLoad"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuFuncGetModule(hmod: *mut CUmodule, hfunc: CUfunction) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(566, &Parameters2(hmod, hfunc), || unsafe { plain::cuFuncGetModule(hmod, hfunc) })
+        let call =
+            || activity::driver_call(566, &Parameters2(hmod, hfunc), || unsafe { plain::cuFuncGetModule(hmod, hfunc) });
+        route::through(&[Key::Object(hfunc as u64)], call).unwrap_or_else(|apart| apart.refused("cuFuncGetModule"))
     }
 
     #[cold]
@@ -19585,23 +19979,28 @@ mod recorded {
     #[inline(never)]
     pub unsafe extern "C" fn cuGraphClone(phGraphClone: *mut CUgraph, originalGraph: CUgraph) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(523, &Parameters2(phGraphClone, originalGraph), || unsafe {
-            plain::cuGraphClone(phGraphClone, originalGraph)
-        })
+        let call = || {
+            activity::driver_call(523, &Parameters2(phGraphClone, originalGraph), || unsafe {
+                plain::cuGraphClone(phGraphClone, originalGraph)
+            })
+        };
+        route::through(&[Key::Object(originalGraph as u64)], call).unwrap_or_else(|apart| apart.refused("cuGraphClone"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuGraphDestroy(hGraph: CUgraph) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(517, &Parameters1(hGraph), || unsafe { plain::cuGraphDestroy(hGraph) })
+        let call = || activity::driver_call(517, &Parameters1(hGraph), || unsafe { plain::cuGraphDestroy(hGraph) });
+        route::through(&[Key::Object(hGraph as u64)], call).unwrap_or_else(|apart| apart.refused("cuGraphDestroy"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuGraphDestroyNode(hNode: CUgraphNode) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(522, &Parameters1(hNode), || unsafe { plain::cuGraphDestroyNode(hNode) })
+        let call = || activity::driver_call(522, &Parameters1(hNode), || unsafe { plain::cuGraphDestroyNode(hNode) });
+        route::through(&[Key::Object(hNode as u64)], call).unwrap_or_else(|apart| apart.refused("cuGraphDestroyNode"))
     }
 
     #[cold]
@@ -19614,11 +20013,17 @@ mod recorded {
         nodeParams: *const CUDA_KERNEL_NODE_PARAMS_v1,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(
-            502,
-            &Parameters5(phGraphNode, hGraph, dependencies, numDependencies, nodeParams),
-            || unsafe { plain::cuGraphAddKernelNode(phGraphNode, hGraph, dependencies, numDependencies, nodeParams) },
-        )
+        let call = || {
+            activity::driver_call(
+                502,
+                &Parameters5(phGraphNode, hGraph, dependencies, numDependencies, nodeParams),
+                || unsafe {
+                    plain::cuGraphAddKernelNode(phGraphNode, hGraph, dependencies, numDependencies, nodeParams)
+                },
+            )
+        };
+        route::through(&[Key::Object(hGraph as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuGraphAddKernelNode"))
     }
 
     #[cold]
@@ -19628,9 +20033,13 @@ mod recorded {
         nodeParams: *mut CUDA_KERNEL_NODE_PARAMS_v1,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(503, &Parameters2(hNode, nodeParams), || unsafe {
-            plain::cuGraphKernelNodeGetParams(hNode, nodeParams)
-        })
+        let call = || {
+            activity::driver_call(503, &Parameters2(hNode, nodeParams), || unsafe {
+                plain::cuGraphKernelNodeGetParams(hNode, nodeParams)
+            })
+        };
+        route::through(&[Key::Object(hNode as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuGraphKernelNodeGetParams"))
     }
 
     #[cold]
@@ -19640,9 +20049,13 @@ mod recorded {
         nodeParams: *const CUDA_KERNEL_NODE_PARAMS_v1,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(521, &Parameters2(hNode, nodeParams), || unsafe {
-            plain::cuGraphKernelNodeSetParams(hNode, nodeParams)
-        })
+        let call = || {
+            activity::driver_call(521, &Parameters2(hNode, nodeParams), || unsafe {
+                plain::cuGraphKernelNodeSetParams(hNode, nodeParams)
+            })
+        };
+        route::through(&[Key::Object(hNode as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuGraphKernelNodeSetParams"))
     }
 
     #[cold]
@@ -19653,9 +20066,13 @@ mod recorded {
         nodeParams: *const CUDA_KERNEL_NODE_PARAMS_v1,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(538, &Parameters3(hGraphExec, hNode, nodeParams), || unsafe {
-            plain::cuGraphExecKernelNodeSetParams(hGraphExec, hNode, nodeParams)
-        })
+        let call = || {
+            activity::driver_call(538, &Parameters3(hGraphExec, hNode, nodeParams), || unsafe {
+                plain::cuGraphExecKernelNodeSetParams(hGraphExec, hNode, nodeParams)
+            })
+        };
+        route::through(&[Key::Object(hGraphExec as u64), Key::Object(hNode as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuGraphExecKernelNodeSetParams"))
     }
 
     #[cold]
@@ -19668,13 +20085,17 @@ mod recorded {
         nodeParams: *const CUDA_KERNEL_NODE_PARAMS,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(
-            689,
-            &Parameters5(phGraphNode, hGraph, dependencies, numDependencies, nodeParams),
-            || unsafe {
-                plain::cuGraphAddKernelNode_v2(phGraphNode, hGraph, dependencies, numDependencies, nodeParams)
-            },
-        )
+        let call = || {
+            activity::driver_call(
+                689,
+                &Parameters5(phGraphNode, hGraph, dependencies, numDependencies, nodeParams),
+                || unsafe {
+                    plain::cuGraphAddKernelNode_v2(phGraphNode, hGraph, dependencies, numDependencies, nodeParams)
+                },
+            )
+        };
+        route::through(&[Key::Object(hGraph as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuGraphAddKernelNode_v2"))
     }
 
     #[cold]
@@ -19684,9 +20105,13 @@ mod recorded {
         nodeParams: *mut CUDA_KERNEL_NODE_PARAMS,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(690, &Parameters2(hNode, nodeParams), || unsafe {
-            plain::cuGraphKernelNodeGetParams_v2(hNode, nodeParams)
-        })
+        let call = || {
+            activity::driver_call(690, &Parameters2(hNode, nodeParams), || unsafe {
+                plain::cuGraphKernelNodeGetParams_v2(hNode, nodeParams)
+            })
+        };
+        route::through(&[Key::Object(hNode as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuGraphKernelNodeGetParams_v2"))
     }
 
     #[cold]
@@ -19696,9 +20121,13 @@ mod recorded {
         nodeParams: *const CUDA_KERNEL_NODE_PARAMS,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(691, &Parameters2(hNode, nodeParams), || unsafe {
-            plain::cuGraphKernelNodeSetParams_v2(hNode, nodeParams)
-        })
+        let call = || {
+            activity::driver_call(691, &Parameters2(hNode, nodeParams), || unsafe {
+                plain::cuGraphKernelNodeSetParams_v2(hNode, nodeParams)
+            })
+        };
+        route::through(&[Key::Object(hNode as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuGraphKernelNodeSetParams_v2"))
     }
 
     #[cold]
@@ -19709,9 +20138,13 @@ mod recorded {
         nodeParams: *const CUDA_KERNEL_NODE_PARAMS,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(692, &Parameters3(hGraphExec, hNode, nodeParams), || unsafe {
-            plain::cuGraphExecKernelNodeSetParams_v2(hGraphExec, hNode, nodeParams)
-        })
+        let call = || {
+            activity::driver_call(692, &Parameters3(hGraphExec, hNode, nodeParams), || unsafe {
+                plain::cuGraphExecKernelNodeSetParams_v2(hGraphExec, hNode, nodeParams)
+            })
+        };
+        route::through(&[Key::Object(hGraphExec as u64), Key::Object(hNode as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuGraphExecKernelNodeSetParams_v2"))
     }
 
     #[cold]
@@ -19725,13 +20158,17 @@ mod recorded {
         ctx: CUcontext,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(
-            504,
-            &Parameters6(phGraphNode, hGraph, dependencies, numDependencies, copyParams, ctx),
-            || unsafe {
-                plain::cuGraphAddMemcpyNode(phGraphNode, hGraph, dependencies, numDependencies, copyParams, ctx)
-            },
-        )
+        let call = || {
+            activity::driver_call(
+                504,
+                &Parameters6(phGraphNode, hGraph, dependencies, numDependencies, copyParams, ctx),
+                || unsafe {
+                    plain::cuGraphAddMemcpyNode(phGraphNode, hGraph, dependencies, numDependencies, copyParams, ctx)
+                },
+            )
+        };
+        route::through(&[Key::Object(hGraph as u64), Key::Context(ctx as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuGraphAddMemcpyNode"))
     }
 
     #[cold]
@@ -19741,9 +20178,13 @@ mod recorded {
         nodeParams: *mut CUDA_MEMCPY3D,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(505, &Parameters2(hNode, nodeParams), || unsafe {
-            plain::cuGraphMemcpyNodeGetParams(hNode, nodeParams)
-        })
+        let call = || {
+            activity::driver_call(505, &Parameters2(hNode, nodeParams), || unsafe {
+                plain::cuGraphMemcpyNodeGetParams(hNode, nodeParams)
+            })
+        };
+        route::through(&[Key::Object(hNode as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuGraphMemcpyNodeGetParams"))
     }
 
     #[cold]
@@ -19753,9 +20194,13 @@ mod recorded {
         nodeParams: *const CUDA_MEMCPY3D,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(520, &Parameters2(hNode, nodeParams), || unsafe {
-            plain::cuGraphMemcpyNodeSetParams(hNode, nodeParams)
-        })
+        let call = || {
+            activity::driver_call(520, &Parameters2(hNode, nodeParams), || unsafe {
+                plain::cuGraphMemcpyNodeSetParams(hNode, nodeParams)
+            })
+        };
+        route::through(&[Key::Object(hNode as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuGraphMemcpyNodeSetParams"))
     }
 
     #[cold]
@@ -19767,9 +20212,13 @@ mod recorded {
         ctx: CUcontext,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(562, &Parameters4(hGraphExec, hNode, copyParams, ctx), || unsafe {
-            plain::cuGraphExecMemcpyNodeSetParams(hGraphExec, hNode, copyParams, ctx)
-        })
+        let call = || {
+            activity::driver_call(562, &Parameters4(hGraphExec, hNode, copyParams, ctx), || unsafe {
+                plain::cuGraphExecMemcpyNodeSetParams(hGraphExec, hNode, copyParams, ctx)
+            })
+        };
+        route::through(&[Key::Object(hGraphExec as u64), Key::Object(hNode as u64), Key::Context(ctx as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuGraphExecMemcpyNodeSetParams"))
     }
 
     #[cold]
@@ -19783,13 +20232,17 @@ mod recorded {
         ctx: CUcontext,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(
-            506,
-            &Parameters6(phGraphNode, hGraph, dependencies, numDependencies, memsetParams, ctx),
-            || unsafe {
-                plain::cuGraphAddMemsetNode(phGraphNode, hGraph, dependencies, numDependencies, memsetParams, ctx)
-            },
-        )
+        let call = || {
+            activity::driver_call(
+                506,
+                &Parameters6(phGraphNode, hGraph, dependencies, numDependencies, memsetParams, ctx),
+                || unsafe {
+                    plain::cuGraphAddMemsetNode(phGraphNode, hGraph, dependencies, numDependencies, memsetParams, ctx)
+                },
+            )
+        };
+        route::through(&[Key::Object(hGraph as u64), Key::Context(ctx as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuGraphAddMemsetNode"))
     }
 
     #[cold]
@@ -19799,9 +20252,13 @@ mod recorded {
         nodeParams: *mut CUDA_MEMSET_NODE_PARAMS,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(507, &Parameters2(hNode, nodeParams), || unsafe {
-            plain::cuGraphMemsetNodeGetParams(hNode, nodeParams)
-        })
+        let call = || {
+            activity::driver_call(507, &Parameters2(hNode, nodeParams), || unsafe {
+                plain::cuGraphMemsetNodeGetParams(hNode, nodeParams)
+            })
+        };
+        route::through(&[Key::Object(hNode as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuGraphMemsetNodeGetParams"))
     }
 
     #[cold]
@@ -19811,9 +20268,13 @@ mod recorded {
         nodeParams: *const CUDA_MEMSET_NODE_PARAMS,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(508, &Parameters2(hNode, nodeParams), || unsafe {
-            plain::cuGraphMemsetNodeSetParams(hNode, nodeParams)
-        })
+        let call = || {
+            activity::driver_call(508, &Parameters2(hNode, nodeParams), || unsafe {
+                plain::cuGraphMemsetNodeSetParams(hNode, nodeParams)
+            })
+        };
+        route::through(&[Key::Object(hNode as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuGraphMemsetNodeSetParams"))
     }
 
     #[cold]
@@ -19825,9 +20286,13 @@ mod recorded {
         ctx: CUcontext,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(563, &Parameters4(hGraphExec, hNode, memsetParams, ctx), || unsafe {
-            plain::cuGraphExecMemsetNodeSetParams(hGraphExec, hNode, memsetParams, ctx)
-        })
+        let call = || {
+            activity::driver_call(563, &Parameters4(hGraphExec, hNode, memsetParams, ctx), || unsafe {
+                plain::cuGraphExecMemsetNodeSetParams(hGraphExec, hNode, memsetParams, ctx)
+            })
+        };
+        route::through(&[Key::Object(hGraphExec as u64), Key::Object(hNode as u64), Key::Context(ctx as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuGraphExecMemsetNodeSetParams"))
     }
 
     #[cold]
@@ -19840,11 +20305,14 @@ mod recorded {
         nodeParams: *const CUDA_HOST_NODE_PARAMS,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(
-            530,
-            &Parameters5(phGraphNode, hGraph, dependencies, numDependencies, nodeParams),
-            || unsafe { plain::cuGraphAddHostNode(phGraphNode, hGraph, dependencies, numDependencies, nodeParams) },
-        )
+        let call = || {
+            activity::driver_call(
+                530,
+                &Parameters5(phGraphNode, hGraph, dependencies, numDependencies, nodeParams),
+                || unsafe { plain::cuGraphAddHostNode(phGraphNode, hGraph, dependencies, numDependencies, nodeParams) },
+            )
+        };
+        route::through(&[Key::Object(hGraph as u64)], call).unwrap_or_else(|apart| apart.refused("cuGraphAddHostNode"))
     }
 
     #[cold]
@@ -19854,9 +20322,13 @@ mod recorded {
         nodeParams: *mut CUDA_HOST_NODE_PARAMS,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(531, &Parameters2(hNode, nodeParams), || unsafe {
-            plain::cuGraphHostNodeGetParams(hNode, nodeParams)
-        })
+        let call = || {
+            activity::driver_call(531, &Parameters2(hNode, nodeParams), || unsafe {
+                plain::cuGraphHostNodeGetParams(hNode, nodeParams)
+            })
+        };
+        route::through(&[Key::Object(hNode as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuGraphHostNodeGetParams"))
     }
 
     #[cold]
@@ -19866,9 +20338,13 @@ mod recorded {
         nodeParams: *const CUDA_HOST_NODE_PARAMS,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(533, &Parameters2(hNode, nodeParams), || unsafe {
-            plain::cuGraphHostNodeSetParams(hNode, nodeParams)
-        })
+        let call = || {
+            activity::driver_call(533, &Parameters2(hNode, nodeParams), || unsafe {
+                plain::cuGraphHostNodeSetParams(hNode, nodeParams)
+            })
+        };
+        route::through(&[Key::Object(hNode as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuGraphHostNodeSetParams"))
     }
 
     #[cold]
@@ -19879,9 +20355,13 @@ mod recorded {
         nodeParams: *const CUDA_HOST_NODE_PARAMS,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(564, &Parameters3(hGraphExec, hNode, nodeParams), || unsafe {
-            plain::cuGraphExecHostNodeSetParams(hGraphExec, hNode, nodeParams)
-        })
+        let call = || {
+            activity::driver_call(564, &Parameters3(hGraphExec, hNode, nodeParams), || unsafe {
+                plain::cuGraphExecHostNodeSetParams(hGraphExec, hNode, nodeParams)
+            })
+        };
+        route::through(&[Key::Object(hGraphExec as u64), Key::Object(hNode as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuGraphExecHostNodeSetParams"))
     }
 
     #[cold]
@@ -19894,13 +20374,17 @@ mod recorded {
         childGraph: CUgraph,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(
-            525,
-            &Parameters5(phGraphNode, hGraph, dependencies, numDependencies, childGraph),
-            || unsafe {
-                plain::cuGraphAddChildGraphNode(phGraphNode, hGraph, dependencies, numDependencies, childGraph)
-            },
-        )
+        let call = || {
+            activity::driver_call(
+                525,
+                &Parameters5(phGraphNode, hGraph, dependencies, numDependencies, childGraph),
+                || unsafe {
+                    plain::cuGraphAddChildGraphNode(phGraphNode, hGraph, dependencies, numDependencies, childGraph)
+                },
+            )
+        };
+        route::through(&[Key::Object(hGraph as u64), Key::Object(childGraph as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuGraphAddChildGraphNode"))
     }
 
     #[cold]
@@ -19912,9 +20396,12 @@ mod recorded {
         numDependencies: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(526, &Parameters4(phGraphNode, hGraph, dependencies, numDependencies), || unsafe {
-            plain::cuGraphAddEmptyNode(phGraphNode, hGraph, dependencies, numDependencies)
-        })
+        let call = || {
+            activity::driver_call(526, &Parameters4(phGraphNode, hGraph, dependencies, numDependencies), || unsafe {
+                plain::cuGraphAddEmptyNode(phGraphNode, hGraph, dependencies, numDependencies)
+            })
+        };
+        route::through(&[Key::Object(hGraph as u64)], call).unwrap_or_else(|apart| apart.refused("cuGraphAddEmptyNode"))
     }
 
     #[cold]
@@ -19927,9 +20414,17 @@ mod recorded {
         event: CUevent,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(589, &Parameters5(phGraphNode, hGraph, dependencies, numDependencies, event), || unsafe {
-            plain::cuGraphAddEventRecordNode(phGraphNode, hGraph, dependencies, numDependencies, event)
-        })
+        let call = || {
+            activity::driver_call(
+                589,
+                &Parameters5(phGraphNode, hGraph, dependencies, numDependencies, event),
+                || unsafe {
+                    plain::cuGraphAddEventRecordNode(phGraphNode, hGraph, dependencies, numDependencies, event)
+                },
+            )
+        };
+        route::through(&[Key::Object(hGraph as u64), Key::Object(event as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuGraphAddEventRecordNode"))
     }
 
     #[cold]
@@ -19942,9 +20437,15 @@ mod recorded {
         event: CUevent,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(590, &Parameters5(phGraphNode, hGraph, dependencies, numDependencies, event), || unsafe {
-            plain::cuGraphAddEventWaitNode(phGraphNode, hGraph, dependencies, numDependencies, event)
-        })
+        let call = || {
+            activity::driver_call(
+                590,
+                &Parameters5(phGraphNode, hGraph, dependencies, numDependencies, event),
+                || unsafe { plain::cuGraphAddEventWaitNode(phGraphNode, hGraph, dependencies, numDependencies, event) },
+            )
+        };
+        route::through(&[Key::Object(hGraph as u64), Key::Object(event as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuGraphAddEventWaitNode"))
     }
 
     #[cold]
@@ -19957,36 +20458,54 @@ mod recorded {
         dptr: CUdeviceptr,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(639, &Parameters5(phGraphNode, hGraph, dependencies, numDependencies, dptr), || unsafe {
-            plain::cuGraphAddMemFreeNode(phGraphNode, hGraph, dependencies, numDependencies, dptr)
-        })
+        let call = || {
+            activity::driver_call(
+                639,
+                &Parameters5(phGraphNode, hGraph, dependencies, numDependencies, dptr),
+                || unsafe { plain::cuGraphAddMemFreeNode(phGraphNode, hGraph, dependencies, numDependencies, dptr) },
+            )
+        };
+        route::through(&[Key::Object(hGraph as u64), Key::Address(dptr)], call)
+            .unwrap_or_else(|apart| apart.refused("cuGraphAddMemFreeNode"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuGraphChildGraphNodeGetGraph(hNode: CUgraphNode, phGraph: *mut CUgraph) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(529, &Parameters2(hNode, phGraph), || unsafe {
-            plain::cuGraphChildGraphNodeGetGraph(hNode, phGraph)
-        })
+        let call = || {
+            activity::driver_call(529, &Parameters2(hNode, phGraph), || unsafe {
+                plain::cuGraphChildGraphNodeGetGraph(hNode, phGraph)
+            })
+        };
+        route::through(&[Key::Object(hNode as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuGraphChildGraphNodeGetGraph"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuGraphEventRecordNodeGetEvent(hNode: CUgraphNode, event_out: *mut CUevent) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(591, &Parameters2(hNode, event_out), || unsafe {
-            plain::cuGraphEventRecordNodeGetEvent(hNode, event_out)
-        })
+        let call = || {
+            activity::driver_call(591, &Parameters2(hNode, event_out), || unsafe {
+                plain::cuGraphEventRecordNodeGetEvent(hNode, event_out)
+            })
+        };
+        route::through(&[Key::Object(hNode as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuGraphEventRecordNodeGetEvent"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuGraphEventWaitNodeGetEvent(hNode: CUgraphNode, event_out: *mut CUevent) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(592, &Parameters2(hNode, event_out), || unsafe {
-            plain::cuGraphEventWaitNodeGetEvent(hNode, event_out)
-        })
+        let call = || {
+            activity::driver_call(592, &Parameters2(hNode, event_out), || unsafe {
+                plain::cuGraphEventWaitNodeGetEvent(hNode, event_out)
+            })
+        };
+        route::through(&[Key::Object(hNode as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuGraphEventWaitNodeGetEvent"))
     }
 
     #[cold]
@@ -19997,27 +20516,39 @@ mod recorded {
         hClonedGraph: CUgraph,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(524, &Parameters3(phNode, hOriginalNode, hClonedGraph), || unsafe {
-            plain::cuGraphNodeFindInClone(phNode, hOriginalNode, hClonedGraph)
-        })
+        let call = || {
+            activity::driver_call(524, &Parameters3(phNode, hOriginalNode, hClonedGraph), || unsafe {
+                plain::cuGraphNodeFindInClone(phNode, hOriginalNode, hClonedGraph)
+            })
+        };
+        route::through(&[Key::Object(hOriginalNode as u64), Key::Object(hClonedGraph as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuGraphNodeFindInClone"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuGraphEventRecordNodeSetEvent(hNode: CUgraphNode, event: CUevent) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(593, &Parameters2(hNode, event), || unsafe {
-            plain::cuGraphEventRecordNodeSetEvent(hNode, event)
-        })
+        let call = || {
+            activity::driver_call(593, &Parameters2(hNode, event), || unsafe {
+                plain::cuGraphEventRecordNodeSetEvent(hNode, event)
+            })
+        };
+        route::through(&[Key::Object(hNode as u64), Key::Object(event as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuGraphEventRecordNodeSetEvent"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuGraphEventWaitNodeSetEvent(hNode: CUgraphNode, event: CUevent) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(594, &Parameters2(hNode, event), || unsafe {
-            plain::cuGraphEventWaitNodeSetEvent(hNode, event)
-        })
+        let call = || {
+            activity::driver_call(594, &Parameters2(hNode, event), || unsafe {
+                plain::cuGraphEventWaitNodeSetEvent(hNode, event)
+            })
+        };
+        route::through(&[Key::Object(hNode as u64), Key::Object(event as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuGraphEventWaitNodeSetEvent"))
     }
 
     #[cold]
@@ -20028,9 +20559,16 @@ mod recorded {
         childGraph: CUgraph,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(586, &Parameters3(hGraphExec, hNode, childGraph), || unsafe {
-            plain::cuGraphExecChildGraphNodeSetParams(hGraphExec, hNode, childGraph)
-        })
+        let call = || {
+            activity::driver_call(586, &Parameters3(hGraphExec, hNode, childGraph), || unsafe {
+                plain::cuGraphExecChildGraphNodeSetParams(hGraphExec, hNode, childGraph)
+            })
+        };
+        route::through(
+            &[Key::Object(hGraphExec as u64), Key::Object(hNode as u64), Key::Object(childGraph as u64)],
+            call,
+        )
+        .unwrap_or_else(|apart| apart.refused("cuGraphExecChildGraphNodeSetParams"))
     }
 
     #[cold]
@@ -20041,9 +20579,13 @@ mod recorded {
         event: CUevent,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(595, &Parameters3(hGraphExec, hNode, event), || unsafe {
-            plain::cuGraphExecEventRecordNodeSetEvent(hGraphExec, hNode, event)
-        })
+        let call = || {
+            activity::driver_call(595, &Parameters3(hGraphExec, hNode, event), || unsafe {
+                plain::cuGraphExecEventRecordNodeSetEvent(hGraphExec, hNode, event)
+            })
+        };
+        route::through(&[Key::Object(hGraphExec as u64), Key::Object(hNode as u64), Key::Object(event as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuGraphExecEventRecordNodeSetEvent"))
     }
 
     #[cold]
@@ -20054,9 +20596,13 @@ mod recorded {
         event: CUevent,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(596, &Parameters3(hGraphExec, hNode, event), || unsafe {
-            plain::cuGraphExecEventWaitNodeSetEvent(hGraphExec, hNode, event)
-        })
+        let call = || {
+            activity::driver_call(596, &Parameters3(hGraphExec, hNode, event), || unsafe {
+                plain::cuGraphExecEventWaitNodeSetEvent(hGraphExec, hNode, event)
+            })
+        };
+        route::through(&[Key::Object(hGraphExec as u64), Key::Object(hNode as u64), Key::Object(event as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuGraphExecEventWaitNodeSetEvent"))
     }
 
     #[cold]
@@ -20193,13 +20739,17 @@ mod recorded {
         nodeParams: *const CUDA_BATCH_MEM_OP_NODE_PARAMS,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(
-            669,
-            &Parameters5(phGraphNode, hGraph, dependencies, numDependencies, nodeParams),
-            || unsafe {
-                plain::cuGraphAddBatchMemOpNode(phGraphNode, hGraph, dependencies, numDependencies, nodeParams)
-            },
-        )
+        let call = || {
+            activity::driver_call(
+                669,
+                &Parameters5(phGraphNode, hGraph, dependencies, numDependencies, nodeParams),
+                || unsafe {
+                    plain::cuGraphAddBatchMemOpNode(phGraphNode, hGraph, dependencies, numDependencies, nodeParams)
+                },
+            )
+        };
+        route::through(&[Key::Object(hGraph as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuGraphAddBatchMemOpNode"))
     }
 
     #[cold]
@@ -20209,9 +20759,13 @@ mod recorded {
         nodeParams_out: *mut CUDA_BATCH_MEM_OP_NODE_PARAMS,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(670, &Parameters2(hNode, nodeParams_out), || unsafe {
-            plain::cuGraphBatchMemOpNodeGetParams(hNode, nodeParams_out)
-        })
+        let call = || {
+            activity::driver_call(670, &Parameters2(hNode, nodeParams_out), || unsafe {
+                plain::cuGraphBatchMemOpNodeGetParams(hNode, nodeParams_out)
+            })
+        };
+        route::through(&[Key::Object(hNode as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuGraphBatchMemOpNodeGetParams"))
     }
 
     #[cold]
@@ -20221,9 +20775,13 @@ mod recorded {
         nodeParams: *const CUDA_BATCH_MEM_OP_NODE_PARAMS,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(671, &Parameters2(hNode, nodeParams), || unsafe {
-            plain::cuGraphBatchMemOpNodeSetParams(hNode, nodeParams)
-        })
+        let call = || {
+            activity::driver_call(671, &Parameters2(hNode, nodeParams), || unsafe {
+                plain::cuGraphBatchMemOpNodeSetParams(hNode, nodeParams)
+            })
+        };
+        route::through(&[Key::Object(hNode as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuGraphBatchMemOpNodeSetParams"))
     }
 
     #[cold]
@@ -20234,9 +20792,13 @@ mod recorded {
         nodeParams: *const CUDA_BATCH_MEM_OP_NODE_PARAMS,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(672, &Parameters3(hGraphExec, hNode, nodeParams), || unsafe {
-            plain::cuGraphExecBatchMemOpNodeSetParams(hGraphExec, hNode, nodeParams)
-        })
+        let call = || {
+            activity::driver_call(672, &Parameters3(hGraphExec, hNode, nodeParams), || unsafe {
+                plain::cuGraphExecBatchMemOpNodeSetParams(hGraphExec, hNode, nodeParams)
+            })
+        };
+        route::through(&[Key::Object(hGraphExec as u64), Key::Object(hNode as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuGraphExecBatchMemOpNodeSetParams"))
     }
 
     #[cold]
@@ -20249,11 +20811,17 @@ mod recorded {
         nodeParams: *mut CUDA_MEM_ALLOC_NODE_PARAMS,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(
-            638,
-            &Parameters5(phGraphNode, hGraph, dependencies, numDependencies, nodeParams),
-            || unsafe { plain::cuGraphAddMemAllocNode(phGraphNode, hGraph, dependencies, numDependencies, nodeParams) },
-        )
+        let call = || {
+            activity::driver_call(
+                638,
+                &Parameters5(phGraphNode, hGraph, dependencies, numDependencies, nodeParams),
+                || unsafe {
+                    plain::cuGraphAddMemAllocNode(phGraphNode, hGraph, dependencies, numDependencies, nodeParams)
+                },
+            )
+        };
+        route::through(&[Key::Object(hGraph as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuGraphAddMemAllocNode"))
     }
 
     #[cold]
@@ -20263,25 +20831,35 @@ mod recorded {
         params_out: *mut CUDA_MEM_ALLOC_NODE_PARAMS,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(648, &Parameters2(hNode, params_out), || unsafe {
-            plain::cuGraphMemAllocNodeGetParams(hNode, params_out)
-        })
+        let call = || {
+            activity::driver_call(648, &Parameters2(hNode, params_out), || unsafe {
+                plain::cuGraphMemAllocNodeGetParams(hNode, params_out)
+            })
+        };
+        route::through(&[Key::Object(hNode as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuGraphMemAllocNodeGetParams"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuGraphMemFreeNodeGetParams(hNode: CUgraphNode, dptr_out: *mut CUdeviceptr) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(649, &Parameters2(hNode, dptr_out), || unsafe {
-            plain::cuGraphMemFreeNodeGetParams(hNode, dptr_out)
-        })
+        let call = || {
+            activity::driver_call(649, &Parameters2(hNode, dptr_out), || unsafe {
+                plain::cuGraphMemFreeNodeGetParams(hNode, dptr_out)
+            })
+        };
+        route::through(&[Key::Object(hNode as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuGraphMemFreeNodeGetParams"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuDeviceGraphMemTrim(device: CUdevice) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(640, &Parameters1(device), || unsafe { plain::cuDeviceGraphMemTrim(device) })
+        let call =
+            || activity::driver_call(640, &Parameters1(device), || unsafe { plain::cuDeviceGraphMemTrim(device) });
+        route::through(&[Key::Device(device)], call).unwrap_or_else(|apart| apart.refused("cuDeviceGraphMemTrim"))
     }
 
     #[cold]
@@ -20292,9 +20870,13 @@ mod recorded {
         value: *mut c_void,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(641, &Parameters3(device, attr, value), || unsafe {
-            plain::cuDeviceGetGraphMemAttribute(device, attr, value)
-        })
+        let call = || {
+            activity::driver_call(641, &Parameters3(device, attr, value), || unsafe {
+                plain::cuDeviceGetGraphMemAttribute(device, attr, value)
+            })
+        };
+        route::through(&[Key::Device(device)], call)
+            .unwrap_or_else(|apart| apart.refused("cuDeviceGetGraphMemAttribute"))
     }
 
     #[cold]
@@ -20305,16 +20887,25 @@ mod recorded {
         value: *mut c_void,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(642, &Parameters3(device, attr, value), || unsafe {
-            plain::cuDeviceSetGraphMemAttribute(device, attr, value)
-        })
+        let call = || {
+            activity::driver_call(642, &Parameters3(device, attr, value), || unsafe {
+                plain::cuDeviceSetGraphMemAttribute(device, attr, value)
+            })
+        };
+        route::through(&[Key::Device(device)], call)
+            .unwrap_or_else(|apart| apart.refused("cuDeviceSetGraphMemAttribute"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuGraphNodeGetType(hNode: CUgraphNode, type_: *mut CUgraphNodeType) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(509, &Parameters2(hNode, type_), || unsafe { plain::cuGraphNodeGetType(hNode, type_) })
+        let call = || {
+            activity::driver_call(509, &Parameters2(hNode, type_), || unsafe {
+                plain::cuGraphNodeGetType(hNode, type_)
+            })
+        };
+        route::through(&[Key::Object(hNode as u64)], call).unwrap_or_else(|apart| apart.refused("cuGraphNodeGetType"))
     }
 
     #[cold]
@@ -20325,9 +20916,12 @@ mod recorded {
         numNodes: *mut usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(534, &Parameters3(hGraph, nodes, numNodes), || unsafe {
-            plain::cuGraphGetNodes(hGraph, nodes, numNodes)
-        })
+        let call = || {
+            activity::driver_call(534, &Parameters3(hGraph, nodes, numNodes), || unsafe {
+                plain::cuGraphGetNodes(hGraph, nodes, numNodes)
+            })
+        };
+        route::through(&[Key::Object(hGraph as u64)], call).unwrap_or_else(|apart| apart.refused("cuGraphGetNodes"))
     }
 
     #[cold]
@@ -20338,9 +20932,12 @@ mod recorded {
         numRootNodes: *mut usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(510, &Parameters3(hGraph, rootNodes, numRootNodes), || unsafe {
-            plain::cuGraphGetRootNodes(hGraph, rootNodes, numRootNodes)
-        })
+        let call = || {
+            activity::driver_call(510, &Parameters3(hGraph, rootNodes, numRootNodes), || unsafe {
+                plain::cuGraphGetRootNodes(hGraph, rootNodes, numRootNodes)
+            })
+        };
+        route::through(&[Key::Object(hGraph as u64)], call).unwrap_or_else(|apart| apart.refused("cuGraphGetRootNodes"))
     }
 
     #[cold]
@@ -20352,9 +20949,12 @@ mod recorded {
         numEdges: *mut usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(535, &Parameters4(hGraph, from, to, numEdges), || unsafe {
-            plain::cuGraphGetEdges(hGraph, from, to, numEdges)
-        })
+        let call = || {
+            activity::driver_call(535, &Parameters4(hGraph, from, to, numEdges), || unsafe {
+                plain::cuGraphGetEdges(hGraph, from, to, numEdges)
+            })
+        };
+        route::through(&[Key::Object(hGraph as u64)], call).unwrap_or_else(|apart| apart.refused("cuGraphGetEdges"))
     }
 
     #[cold]
@@ -20367,9 +20967,12 @@ mod recorded {
         numEdges: *mut usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(724, &Parameters5(hGraph, from, to, edgeData, numEdges), || unsafe {
-            plain::cuGraphGetEdges_v2(hGraph, from, to, edgeData, numEdges)
-        })
+        let call = || {
+            activity::driver_call(724, &Parameters5(hGraph, from, to, edgeData, numEdges), || unsafe {
+                plain::cuGraphGetEdges_v2(hGraph, from, to, edgeData, numEdges)
+            })
+        };
+        route::through(&[Key::Object(hGraph as u64)], call).unwrap_or_else(|apart| apart.refused("cuGraphGetEdges_v2"))
     }
 
     #[cold]
@@ -20380,9 +20983,13 @@ mod recorded {
         numDependencies: *mut usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(511, &Parameters3(hNode, dependencies, numDependencies), || unsafe {
-            plain::cuGraphNodeGetDependencies(hNode, dependencies, numDependencies)
-        })
+        let call = || {
+            activity::driver_call(511, &Parameters3(hNode, dependencies, numDependencies), || unsafe {
+                plain::cuGraphNodeGetDependencies(hNode, dependencies, numDependencies)
+            })
+        };
+        route::through(&[Key::Object(hNode as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuGraphNodeGetDependencies"))
     }
 
     #[cold]
@@ -20394,9 +21001,13 @@ mod recorded {
         numDependencies: *mut usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(725, &Parameters4(hNode, dependencies, edgeData, numDependencies), || unsafe {
-            plain::cuGraphNodeGetDependencies_v2(hNode, dependencies, edgeData, numDependencies)
-        })
+        let call = || {
+            activity::driver_call(725, &Parameters4(hNode, dependencies, edgeData, numDependencies), || unsafe {
+                plain::cuGraphNodeGetDependencies_v2(hNode, dependencies, edgeData, numDependencies)
+            })
+        };
+        route::through(&[Key::Object(hNode as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuGraphNodeGetDependencies_v2"))
     }
 
     #[cold]
@@ -20407,9 +21018,13 @@ mod recorded {
         numDependentNodes: *mut usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(512, &Parameters3(hNode, dependentNodes, numDependentNodes), || unsafe {
-            plain::cuGraphNodeGetDependentNodes(hNode, dependentNodes, numDependentNodes)
-        })
+        let call = || {
+            activity::driver_call(512, &Parameters3(hNode, dependentNodes, numDependentNodes), || unsafe {
+                plain::cuGraphNodeGetDependentNodes(hNode, dependentNodes, numDependentNodes)
+            })
+        };
+        route::through(&[Key::Object(hNode as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuGraphNodeGetDependentNodes"))
     }
 
     #[cold]
@@ -20421,9 +21036,13 @@ mod recorded {
         numDependentNodes: *mut usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(726, &Parameters4(hNode, dependentNodes, edgeData, numDependentNodes), || unsafe {
-            plain::cuGraphNodeGetDependentNodes_v2(hNode, dependentNodes, edgeData, numDependentNodes)
-        })
+        let call = || {
+            activity::driver_call(726, &Parameters4(hNode, dependentNodes, edgeData, numDependentNodes), || unsafe {
+                plain::cuGraphNodeGetDependentNodes_v2(hNode, dependentNodes, edgeData, numDependentNodes)
+            })
+        };
+        route::through(&[Key::Object(hNode as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuGraphNodeGetDependentNodes_v2"))
     }
 
     #[cold]
@@ -20435,9 +21054,13 @@ mod recorded {
         numDependencies: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(518, &Parameters4(hGraph, from, to, numDependencies), || unsafe {
-            plain::cuGraphAddDependencies(hGraph, from, to, numDependencies)
-        })
+        let call = || {
+            activity::driver_call(518, &Parameters4(hGraph, from, to, numDependencies), || unsafe {
+                plain::cuGraphAddDependencies(hGraph, from, to, numDependencies)
+            })
+        };
+        route::through(&[Key::Object(hGraph as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuGraphAddDependencies"))
     }
 
     #[cold]
@@ -20449,9 +21072,13 @@ mod recorded {
         numDependencies: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(519, &Parameters4(hGraph, from, to, numDependencies), || unsafe {
-            plain::cuGraphRemoveDependencies(hGraph, from, to, numDependencies)
-        })
+        let call = || {
+            activity::driver_call(519, &Parameters4(hGraph, from, to, numDependencies), || unsafe {
+                plain::cuGraphRemoveDependencies(hGraph, from, to, numDependencies)
+            })
+        };
+        route::through(&[Key::Object(hGraph as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuGraphRemoveDependencies"))
     }
 
     #[cold]
@@ -20464,9 +21091,13 @@ mod recorded {
         numDependencies: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(727, &Parameters5(hGraph, from, to, edgeData, numDependencies), || unsafe {
-            plain::cuGraphAddDependencies_v2(hGraph, from, to, edgeData, numDependencies)
-        })
+        let call = || {
+            activity::driver_call(727, &Parameters5(hGraph, from, to, edgeData, numDependencies), || unsafe {
+                plain::cuGraphAddDependencies_v2(hGraph, from, to, edgeData, numDependencies)
+            })
+        };
+        route::through(&[Key::Object(hGraph as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuGraphAddDependencies_v2"))
     }
 
     #[cold]
@@ -20479,9 +21110,13 @@ mod recorded {
         numDependencies: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(728, &Parameters5(hGraph, from, to, edgeData, numDependencies), || unsafe {
-            plain::cuGraphRemoveDependencies_v2(hGraph, from, to, edgeData, numDependencies)
-        })
+        let call = || {
+            activity::driver_call(728, &Parameters5(hGraph, from, to, edgeData, numDependencies), || unsafe {
+                plain::cuGraphRemoveDependencies_v2(hGraph, from, to, edgeData, numDependencies)
+            })
+        };
+        route::through(&[Key::Object(hGraph as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuGraphRemoveDependencies_v2"))
     }
 
     #[cold]
@@ -20492,9 +21127,13 @@ mod recorded {
         flags: c_ulonglong,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(643, &Parameters3(phGraphExec, hGraph, flags), || unsafe {
-            plain::cuGraphInstantiateWithFlags(phGraphExec, hGraph, flags)
-        })
+        let call = || {
+            activity::driver_call(643, &Parameters3(phGraphExec, hGraph, flags), || unsafe {
+                plain::cuGraphInstantiateWithFlags(phGraphExec, hGraph, flags)
+            })
+        };
+        route::through(&[Key::Object(hGraph as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuGraphInstantiateWithFlags"))
     }
 
     #[cold]
@@ -20505,9 +21144,13 @@ mod recorded {
         instantiateParams: *mut CUDA_GRAPH_INSTANTIATE_PARAMS,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(656, &Parameters3(phGraphExec, hGraph, instantiateParams), || unsafe {
-            plain::cuGraphInstantiateWithParams(phGraphExec, hGraph, instantiateParams)
-        })
+        let call = || {
+            activity::driver_call(656, &Parameters3(phGraphExec, hGraph, instantiateParams), || unsafe {
+                plain::cuGraphInstantiateWithParams(phGraphExec, hGraph, instantiateParams)
+            })
+        };
+        route::through(&[Key::Object(hGraph as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuGraphInstantiateWithParams"))
     }
 
     #[cold]
@@ -20518,9 +21161,13 @@ mod recorded {
         instantiateParams: *mut CUDA_GRAPH_INSTANTIATE_PARAMS,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(657, &Parameters3(phGraphExec, hGraph, instantiateParams), || unsafe {
-            plain::cuGraphInstantiateWithParams_ptsz(phGraphExec, hGraph, instantiateParams)
-        })
+        let call = || {
+            activity::driver_call(657, &Parameters3(phGraphExec, hGraph, instantiateParams), || unsafe {
+                plain::cuGraphInstantiateWithParams_ptsz(phGraphExec, hGraph, instantiateParams)
+            })
+        };
+        route::through(&[Key::Object(hGraph as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuGraphInstantiateWithParams_ptsz"))
     }
 
     #[cold]
@@ -20533,9 +21180,14 @@ mod recorded {
         bufferSize: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(513, &Parameters5(phGraphExec, hGraph, phErrorNode, logBuffer, bufferSize), || unsafe {
-            plain::cuGraphInstantiate(phGraphExec, hGraph, phErrorNode, logBuffer, bufferSize)
-        })
+        let call = || {
+            activity::driver_call(
+                513,
+                &Parameters5(phGraphExec, hGraph, phErrorNode, logBuffer, bufferSize),
+                || unsafe { plain::cuGraphInstantiate(phGraphExec, hGraph, phErrorNode, logBuffer, bufferSize) },
+            )
+        };
+        route::through(&[Key::Object(hGraph as u64)], call).unwrap_or_else(|apart| apart.refused("cuGraphInstantiate"))
     }
 
     #[cold]
@@ -20548,57 +21200,91 @@ mod recorded {
         bufferSize: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(578, &Parameters5(phGraphExec, hGraph, phErrorNode, logBuffer, bufferSize), || unsafe {
-            plain::cuGraphInstantiate_v2(phGraphExec, hGraph, phErrorNode, logBuffer, bufferSize)
-        })
+        let call = || {
+            activity::driver_call(
+                578,
+                &Parameters5(phGraphExec, hGraph, phErrorNode, logBuffer, bufferSize),
+                || unsafe { plain::cuGraphInstantiate_v2(phGraphExec, hGraph, phErrorNode, logBuffer, bufferSize) },
+            )
+        };
+        route::through(&[Key::Object(hGraph as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuGraphInstantiate_v2"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuGraphExecGetFlags(hGraphExec: CUgraphExec, flags: *mut cuuint64_t) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(658, &Parameters2(hGraphExec, flags), || unsafe {
-            plain::cuGraphExecGetFlags(hGraphExec, flags)
-        })
+        let call = || {
+            activity::driver_call(658, &Parameters2(hGraphExec, flags), || unsafe {
+                plain::cuGraphExecGetFlags(hGraphExec, flags)
+            })
+        };
+        route::through(&[Key::Object(hGraphExec as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuGraphExecGetFlags"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuGraphUpload(hGraph: CUgraphExec, hStream: CUstream) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(580, &Parameters2(hGraph, hStream), || unsafe { plain::cuGraphUpload(hGraph, hStream) })
+        let call = || {
+            activity::driver_call(580, &Parameters2(hGraph, hStream), || unsafe {
+                plain::cuGraphUpload(hGraph, hStream)
+            })
+        };
+        route::through(&[Key::Object(hGraph as u64), Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuGraphUpload"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuGraphUpload_ptsz(hGraph: CUgraphExec, hStream: CUstream) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(581, &Parameters2(hGraph, hStream), || unsafe {
-            plain::cuGraphUpload_ptsz(hGraph, hStream)
-        })
+        let call = || {
+            activity::driver_call(581, &Parameters2(hGraph, hStream), || unsafe {
+                plain::cuGraphUpload_ptsz(hGraph, hStream)
+            })
+        };
+        route::through(&[Key::Object(hGraph as u64), Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuGraphUpload_ptsz"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuGraphLaunch(hGraph: CUgraphExec, hStream: CUstream) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(514, &Parameters2(hGraph, hStream), || unsafe { plain::cuGraphLaunch(hGraph, hStream) })
+        let call = || {
+            activity::driver_call(514, &Parameters2(hGraph, hStream), || unsafe {
+                plain::cuGraphLaunch(hGraph, hStream)
+            })
+        };
+        route::through(&[Key::Object(hGraph as u64), Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuGraphLaunch"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuGraphLaunch_ptsz(hGraph: CUgraphExec, hStream: CUstream) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(515, &Parameters2(hGraph, hStream), || unsafe {
-            plain::cuGraphLaunch_ptsz(hGraph, hStream)
-        })
+        let call = || {
+            activity::driver_call(515, &Parameters2(hGraph, hStream), || unsafe {
+                plain::cuGraphLaunch_ptsz(hGraph, hStream)
+            })
+        };
+        route::through(&[Key::Object(hGraph as u64), Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuGraphLaunch_ptsz"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuGraphExecDestroy(hGraphExec: CUgraphExec) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(516, &Parameters1(hGraphExec), || unsafe { plain::cuGraphExecDestroy(hGraphExec) })
+        let call = || {
+            activity::driver_call(516, &Parameters1(hGraphExec), || unsafe { plain::cuGraphExecDestroy(hGraphExec) })
+        };
+        route::through(&[Key::Object(hGraphExec as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuGraphExecDestroy"))
     }
 
     #[cold]
@@ -20610,9 +21296,13 @@ mod recorded {
         updateResult_out: *mut CUgraphExecUpdateResult,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(561, &Parameters4(hGraphExec, hGraph, hErrorNode_out, updateResult_out), || unsafe {
-            plain::cuGraphExecUpdate(hGraphExec, hGraph, hErrorNode_out, updateResult_out)
-        })
+        let call = || {
+            activity::driver_call(561, &Parameters4(hGraphExec, hGraph, hErrorNode_out, updateResult_out), || unsafe {
+                plain::cuGraphExecUpdate(hGraphExec, hGraph, hErrorNode_out, updateResult_out)
+            })
+        };
+        route::through(&[Key::Object(hGraphExec as u64), Key::Object(hGraph as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuGraphExecUpdate"))
     }
 
     #[cold]
@@ -20623,9 +21313,13 @@ mod recorded {
         resultInfo: *mut CUgraphExecUpdateResultInfo,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(696, &Parameters3(hGraphExec, hGraph, resultInfo), || unsafe {
-            plain::cuGraphExecUpdate_v2(hGraphExec, hGraph, resultInfo)
-        })
+        let call = || {
+            activity::driver_call(696, &Parameters3(hGraphExec, hGraph, resultInfo), || unsafe {
+                plain::cuGraphExecUpdate_v2(hGraphExec, hGraph, resultInfo)
+            })
+        };
+        route::through(&[Key::Object(hGraphExec as u64), Key::Object(hGraph as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuGraphExecUpdate_v2"))
     }
 
     #[cold]
@@ -20636,9 +21330,13 @@ mod recorded {
         isEnabled: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(650, &Parameters3(hGraphExec, hNode, isEnabled), || unsafe {
-            plain::cuGraphNodeSetEnabled(hGraphExec, hNode, isEnabled)
-        })
+        let call = || {
+            activity::driver_call(650, &Parameters3(hGraphExec, hNode, isEnabled), || unsafe {
+                plain::cuGraphNodeSetEnabled(hGraphExec, hNode, isEnabled)
+            })
+        };
+        route::through(&[Key::Object(hGraphExec as u64), Key::Object(hNode as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuGraphNodeSetEnabled"))
     }
 
     #[cold]
@@ -20649,18 +21347,26 @@ mod recorded {
         isEnabled: *mut c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(651, &Parameters3(hGraphExec, hNode, isEnabled), || unsafe {
-            plain::cuGraphNodeGetEnabled(hGraphExec, hNode, isEnabled)
-        })
+        let call = || {
+            activity::driver_call(651, &Parameters3(hGraphExec, hNode, isEnabled), || unsafe {
+                plain::cuGraphNodeGetEnabled(hGraphExec, hNode, isEnabled)
+            })
+        };
+        route::through(&[Key::Object(hGraphExec as u64), Key::Object(hNode as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuGraphNodeGetEnabled"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuGraphKernelNodeCopyAttributes(dst: CUgraphNode, src: CUgraphNode) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(569, &Parameters2(dst, src), || unsafe {
-            plain::cuGraphKernelNodeCopyAttributes(dst, src)
-        })
+        let call = || {
+            activity::driver_call(569, &Parameters2(dst, src), || unsafe {
+                plain::cuGraphKernelNodeCopyAttributes(dst, src)
+            })
+        };
+        route::through(&[Key::Object(dst as u64), Key::Object(src as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuGraphKernelNodeCopyAttributes"))
     }
 
     #[cold]
@@ -20671,9 +21377,13 @@ mod recorded {
         value_out: *mut CUkernelNodeAttrValue,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(570, &Parameters3(hNode, attr, value_out), || unsafe {
-            plain::cuGraphKernelNodeGetAttribute(hNode, attr, value_out)
-        })
+        let call = || {
+            activity::driver_call(570, &Parameters3(hNode, attr, value_out), || unsafe {
+                plain::cuGraphKernelNodeGetAttribute(hNode, attr, value_out)
+            })
+        };
+        route::through(&[Key::Object(hNode as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuGraphKernelNodeGetAttribute"))
     }
 
     #[cold]
@@ -20684,18 +21394,26 @@ mod recorded {
         value: *const CUkernelNodeAttrValue,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(571, &Parameters3(hNode, attr, value), || unsafe {
-            plain::cuGraphKernelNodeSetAttribute(hNode, attr, value)
-        })
+        let call = || {
+            activity::driver_call(571, &Parameters3(hNode, attr, value), || unsafe {
+                plain::cuGraphKernelNodeSetAttribute(hNode, attr, value)
+            })
+        };
+        route::through(&[Key::Object(hNode as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuGraphKernelNodeSetAttribute"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuGraphDebugDotPrint(hGraph: CUgraph, path: *const c_char, flags: c_uint) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(628, &Parameters3(hGraph, path, flags), || unsafe {
-            plain::cuGraphDebugDotPrint(hGraph, path, flags)
-        })
+        let call = || {
+            activity::driver_call(628, &Parameters3(hGraph, path, flags), || unsafe {
+                plain::cuGraphDebugDotPrint(hGraph, path, flags)
+            })
+        };
+        route::through(&[Key::Object(hGraph as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuGraphDebugDotPrint"))
     }
 
     #[cold]
@@ -20708,11 +21426,14 @@ mod recorded {
         nodeParams: *mut CUgraphNodeParams,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(
-            712,
-            &Parameters5(phGraphNode, hGraph, dependencies, numDependencies, nodeParams),
-            || unsafe { plain::cuGraphAddNode(phGraphNode, hGraph, dependencies, numDependencies, nodeParams) },
-        )
+        let call = || {
+            activity::driver_call(
+                712,
+                &Parameters5(phGraphNode, hGraph, dependencies, numDependencies, nodeParams),
+                || unsafe { plain::cuGraphAddNode(phGraphNode, hGraph, dependencies, numDependencies, nodeParams) },
+            )
+        };
+        route::through(&[Key::Object(hGraph as u64)], call).unwrap_or_else(|apart| apart.refused("cuGraphAddNode"))
     }
 
     #[cold]
@@ -20726,22 +21447,35 @@ mod recorded {
         nodeParams: *mut CUgraphNodeParams,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(
-            723,
-            &Parameters6(phGraphNode, hGraph, dependencies, dependencyData, numDependencies, nodeParams),
-            || unsafe {
-                plain::cuGraphAddNode_v2(phGraphNode, hGraph, dependencies, dependencyData, numDependencies, nodeParams)
-            },
-        )
+        let call = || {
+            activity::driver_call(
+                723,
+                &Parameters6(phGraphNode, hGraph, dependencies, dependencyData, numDependencies, nodeParams),
+                || unsafe {
+                    plain::cuGraphAddNode_v2(
+                        phGraphNode,
+                        hGraph,
+                        dependencies,
+                        dependencyData,
+                        numDependencies,
+                        nodeParams,
+                    )
+                },
+            )
+        };
+        route::through(&[Key::Object(hGraph as u64)], call).unwrap_or_else(|apart| apart.refused("cuGraphAddNode_v2"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuGraphNodeSetParams(hNode: CUgraphNode, nodeParams: *mut CUgraphNodeParams) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(713, &Parameters2(hNode, nodeParams), || unsafe {
-            plain::cuGraphNodeSetParams(hNode, nodeParams)
-        })
+        let call = || {
+            activity::driver_call(713, &Parameters2(hNode, nodeParams), || unsafe {
+                plain::cuGraphNodeSetParams(hNode, nodeParams)
+            })
+        };
+        route::through(&[Key::Object(hNode as u64)], call).unwrap_or_else(|apart| apart.refused("cuGraphNodeSetParams"))
     }
 
     #[cold]
@@ -20752,9 +21486,13 @@ mod recorded {
         nodeParams: *mut CUgraphNodeParams,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(714, &Parameters3(hGraphExec, hNode, nodeParams), || unsafe {
-            plain::cuGraphExecNodeSetParams(hGraphExec, hNode, nodeParams)
-        })
+        let call = || {
+            activity::driver_call(714, &Parameters3(hGraphExec, hNode, nodeParams), || unsafe {
+                plain::cuGraphExecNodeSetParams(hGraphExec, hNode, nodeParams)
+            })
+        };
+        route::through(&[Key::Object(hGraphExec as u64), Key::Object(hNode as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuGraphExecNodeSetParams"))
     }
 
     #[cold]
@@ -20767,9 +21505,13 @@ mod recorded {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(722, &Parameters5(pHandle_out, hGraph, ctx, defaultLaunchValue, flags), || unsafe {
-            plain::cuGraphConditionalHandleCreate(pHandle_out, hGraph, ctx, defaultLaunchValue, flags)
-        })
+        let call = || {
+            activity::driver_call(722, &Parameters5(pHandle_out, hGraph, ctx, defaultLaunchValue, flags), || unsafe {
+                plain::cuGraphConditionalHandleCreate(pHandle_out, hGraph, ctx, defaultLaunchValue, flags)
+            })
+        };
+        route::through(&[Key::Object(hGraph as u64), Key::Context(ctx as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuGraphConditionalHandleCreate"))
     }
 
     #[cold]
@@ -21148,23 +21890,33 @@ mod recorded {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(743, &Parameters4(phCtx, desc, dev, flags), || unsafe {
-            plain::cuGreenCtxCreate(phCtx, desc, dev, flags)
-        })
+        let call = || {
+            activity::driver_call(743, &Parameters4(phCtx, desc, dev, flags), || unsafe {
+                plain::cuGreenCtxCreate(phCtx, desc, dev, flags)
+            })
+        };
+        route::through(&[Key::Object(desc as u64), Key::Device(dev)], call)
+            .unwrap_or_else(|apart| apart.refused("cuGreenCtxCreate"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuGreenCtxDestroy(hCtx: CUgreenCtx) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(744, &Parameters1(hCtx), || unsafe { plain::cuGreenCtxDestroy(hCtx) })
+        let call = || activity::driver_call(744, &Parameters1(hCtx), || unsafe { plain::cuGreenCtxDestroy(hCtx) });
+        route::through(&[Key::Object(hCtx as u64)], call).unwrap_or_else(|apart| apart.refused("cuGreenCtxDestroy"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuCtxFromGreenCtx(pContext: *mut CUcontext, hCtx: CUgreenCtx) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(753, &Parameters2(pContext, hCtx), || unsafe { plain::cuCtxFromGreenCtx(pContext, hCtx) })
+        let call = || {
+            activity::driver_call(753, &Parameters2(pContext, hCtx), || unsafe {
+                plain::cuCtxFromGreenCtx(pContext, hCtx)
+            })
+        };
+        route::through(&[Key::Object(hCtx as u64)], call).unwrap_or_else(|apart| apart.refused("cuCtxFromGreenCtx"))
     }
 
     #[cold]
@@ -21175,9 +21927,12 @@ mod recorded {
         type_: CUdevResourceType,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(745, &Parameters3(device, resource, type_), || unsafe {
-            plain::cuDeviceGetDevResource(device, resource, type_)
-        })
+        let call = || {
+            activity::driver_call(745, &Parameters3(device, resource, type_), || unsafe {
+                plain::cuDeviceGetDevResource(device, resource, type_)
+            })
+        };
+        route::through(&[Key::Device(device)], call).unwrap_or_else(|apart| apart.refused("cuDeviceGetDevResource"))
     }
 
     #[cold]
@@ -21188,9 +21943,12 @@ mod recorded {
         type_: CUdevResourceType,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(746, &Parameters3(hCtx, resource, type_), || unsafe {
-            plain::cuCtxGetDevResource(hCtx, resource, type_)
-        })
+        let call = || {
+            activity::driver_call(746, &Parameters3(hCtx, resource, type_), || unsafe {
+                plain::cuCtxGetDevResource(hCtx, resource, type_)
+            })
+        };
+        route::through(&[Key::Context(hCtx as u64)], call).unwrap_or_else(|apart| apart.refused("cuCtxGetDevResource"))
     }
 
     #[cold]
@@ -21201,9 +21959,13 @@ mod recorded {
         type_: CUdevResourceType,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(747, &Parameters3(hCtx, resource, type_), || unsafe {
-            plain::cuGreenCtxGetDevResource(hCtx, resource, type_)
-        })
+        let call = || {
+            activity::driver_call(747, &Parameters3(hCtx, resource, type_), || unsafe {
+                plain::cuGreenCtxGetDevResource(hCtx, resource, type_)
+            })
+        };
+        route::through(&[Key::Object(hCtx as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuGreenCtxGetDevResource"))
     }
 
     #[cold]
@@ -21239,14 +22001,26 @@ mod recorded {
     #[inline(never)]
     pub unsafe extern "C" fn cuGreenCtxRecordEvent(hCtx: CUgreenCtx, hEvent: CUevent) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(749, &Parameters2(hCtx, hEvent), || unsafe { plain::cuGreenCtxRecordEvent(hCtx, hEvent) })
+        let call = || {
+            activity::driver_call(749, &Parameters2(hCtx, hEvent), || unsafe {
+                plain::cuGreenCtxRecordEvent(hCtx, hEvent)
+            })
+        };
+        route::through(&[Key::Object(hCtx as u64), Key::Object(hEvent as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuGreenCtxRecordEvent"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuGreenCtxWaitEvent(hCtx: CUgreenCtx, hEvent: CUevent) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(750, &Parameters2(hCtx, hEvent), || unsafe { plain::cuGreenCtxWaitEvent(hCtx, hEvent) })
+        let call = || {
+            activity::driver_call(750, &Parameters2(hCtx, hEvent), || unsafe {
+                plain::cuGreenCtxWaitEvent(hCtx, hEvent)
+            })
+        };
+        route::through(&[Key::Object(hCtx as u64), Key::Object(hEvent as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuGreenCtxWaitEvent"))
     }
 
     #[cold]
@@ -21258,18 +22032,25 @@ mod recorded {
         priority: c_int,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(758, &Parameters4(phStream, greenCtx, flags, priority), || unsafe {
-            plain::cuGreenCtxStreamCreate(phStream, greenCtx, flags, priority)
-        })
+        let call = || {
+            activity::driver_call(758, &Parameters4(phStream, greenCtx, flags, priority), || unsafe {
+                plain::cuGreenCtxStreamCreate(phStream, greenCtx, flags, priority)
+            })
+        };
+        route::through(&[Key::Object(greenCtx as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuGreenCtxStreamCreate"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuGreenCtxGetId(greenCtx: CUgreenCtx, greenCtxId: *mut c_ulonglong) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(782, &Parameters2(greenCtx, greenCtxId), || unsafe {
-            plain::cuGreenCtxGetId(greenCtx, greenCtxId)
-        })
+        let call = || {
+            activity::driver_call(782, &Parameters2(greenCtx, greenCtxId), || unsafe {
+                plain::cuGreenCtxGetId(greenCtx, greenCtxId)
+            })
+        };
+        route::through(&[Key::Object(greenCtx as u64)], call).unwrap_or_else(|apart| apart.refused("cuGreenCtxGetId"))
     }
 
     #[cold]
@@ -21292,7 +22073,8 @@ mod recorded {
     #[inline(never)]
     pub unsafe extern "C" fn cuMemFreeHost(p: *mut c_void) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(38, &Parameters1(p), || unsafe { plain::cuMemFreeHost(p) })
+        let call = || activity::driver_call(38, &Parameters1(p), || unsafe { plain::cuMemFreeHost(p) });
+        route::through(&[Key::Host(p as u64)], call).unwrap_or_else(|apart| apart.refused("cuMemFreeHost"))
     }
 
     #[cold]
@@ -21303,16 +22085,22 @@ mod recorded {
         Flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(247, &Parameters3(pdptr, p, Flags), || unsafe {
-            plain::cuMemHostGetDevicePointer_v2(pdptr, p, Flags)
-        })
+        let call = || {
+            activity::driver_call(247, &Parameters3(pdptr, p, Flags), || unsafe {
+                plain::cuMemHostGetDevicePointer_v2(pdptr, p, Flags)
+            })
+        };
+        route::through(&[Key::Host(p as u64), Key::Current], call)
+            .unwrap_or_else(|apart| apart.refused("cuMemHostGetDevicePointer_v2"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuMemHostGetFlags(pFlags: *mut c_uint, p: *mut c_void) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(42, &Parameters2(pFlags, p), || unsafe { plain::cuMemHostGetFlags(pFlags, p) })
+        let call =
+            || activity::driver_call(42, &Parameters2(pFlags, p), || unsafe { plain::cuMemHostGetFlags(pFlags, p) });
+        route::through(&[Key::Host(p as u64)], call).unwrap_or_else(|apart| apart.refused("cuMemHostGetFlags"))
     }
 
     #[cold]
@@ -21328,7 +22116,8 @@ mod recorded {
     #[inline(never)]
     pub unsafe extern "C" fn cuMemHostUnregister(p: *mut c_void) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(302, &Parameters1(p), || unsafe { plain::cuMemHostUnregister(p) })
+        let call = || activity::driver_call(302, &Parameters1(p), || unsafe { plain::cuMemHostUnregister(p) });
+        route::through(&[Key::Host(p as u64)], call).unwrap_or_else(|apart| apart.refused("cuMemHostUnregister"))
     }
 
     #[cold]
@@ -21378,9 +22167,12 @@ mod recorded {
     #[inline(never)]
     pub unsafe extern "C" fn cuIpcGetEventHandle(pHandle: *mut CUipcEventHandle, event: CUevent) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(334, &Parameters2(pHandle, event), || unsafe {
-            plain::cuIpcGetEventHandle(pHandle, event)
-        })
+        let call = || {
+            activity::driver_call(334, &Parameters2(pHandle, event), || unsafe {
+                plain::cuIpcGetEventHandle(pHandle, event)
+            })
+        };
+        route::through(&[Key::Object(event as u64)], call).unwrap_or_else(|apart| apart.refused("cuIpcGetEventHandle"))
     }
 
     #[cold]
@@ -21396,7 +22188,12 @@ mod recorded {
     #[inline(never)]
     pub unsafe extern "C" fn cuIpcGetMemHandle(pHandle: *mut CUipcMemHandle, dptr: CUdeviceptr) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(328, &Parameters2(pHandle, dptr), || unsafe { plain::cuIpcGetMemHandle(pHandle, dptr) })
+        let call = || {
+            activity::driver_call(328, &Parameters2(pHandle, dptr), || unsafe {
+                plain::cuIpcGetMemHandle(pHandle, dptr)
+            })
+        };
+        route::through(&[Key::Address(dptr)], call).unwrap_or_else(|apart| apart.refused("cuIpcGetMemHandle"))
     }
 
     #[cold]
@@ -21416,7 +22213,8 @@ mod recorded {
     #[inline(never)]
     pub unsafe extern "C" fn cuIpcCloseMemHandle(dptr: CUdeviceptr) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(330, &Parameters1(dptr), || unsafe { plain::cuIpcCloseMemHandle(dptr) })
+        let call = || activity::driver_call(330, &Parameters1(dptr), || unsafe { plain::cuIpcCloseMemHandle(dptr) });
+        route::through(&[Key::Address(dptr)], call).unwrap_or_else(|apart| apart.refused("cuIpcCloseMemHandle"))
     }
 
     #[cold]
@@ -21644,9 +22442,12 @@ mod recorded {
         dev: CUdevice,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(686, &Parameters4(pi, attrib, kernel, dev), || unsafe {
-            plain::cuKernelGetAttribute(pi, attrib, kernel, dev)
-        })
+        let call = || {
+            activity::driver_call(686, &Parameters4(pi, attrib, kernel, dev), || unsafe {
+                plain::cuKernelGetAttribute(pi, attrib, kernel, dev)
+            })
+        };
+        route::through(&[Key::Device(dev)], call).unwrap_or_else(|apart| apart.refused("cuKernelGetAttribute"))
     }
 
     #[cold]
@@ -21658,18 +22459,24 @@ mod recorded {
         dev: CUdevice,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(687, &Parameters4(attrib, val, kernel, dev), || unsafe {
-            plain::cuKernelSetAttribute(attrib, val, kernel, dev)
-        })
+        let call = || {
+            activity::driver_call(687, &Parameters4(attrib, val, kernel, dev), || unsafe {
+                plain::cuKernelSetAttribute(attrib, val, kernel, dev)
+            })
+        };
+        route::through(&[Key::Device(dev)], call).unwrap_or_else(|apart| apart.refused("cuKernelSetAttribute"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuKernelSetCacheConfig(kernel: CUkernel, config: CUfunc_cache, dev: CUdevice) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(688, &Parameters3(kernel, config, dev), || unsafe {
-            plain::cuKernelSetCacheConfig(kernel, config, dev)
-        })
+        let call = || {
+            activity::driver_call(688, &Parameters3(kernel, config, dev), || unsafe {
+                plain::cuKernelSetCacheConfig(kernel, config, dev)
+            })
+        };
+        route::through(&[Key::Device(dev)], call).unwrap_or_else(|apart| apart.refused("cuKernelSetCacheConfig"))
     }
 
     #[cold]
@@ -21699,11 +22506,16 @@ mod recorded {
         optionValues: *mut *mut c_void,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(
-            382,
-            &Parameters8(state, type_, data, size, name, numOptions, options, optionValues),
-            || unsafe { plain::cuLinkAddData_v2(state, type_, data, size, name, numOptions, options, optionValues) },
-        )
+        let call = || {
+            activity::driver_call(
+                382,
+                &Parameters8(state, type_, data, size, name, numOptions, options, optionValues),
+                || unsafe {
+                    plain::cuLinkAddData_v2(state, type_, data, size, name, numOptions, options, optionValues)
+                },
+            )
+        };
+        route::through(&[Key::Object(state as u64)], call).unwrap_or_else(|apart| apart.refused("cuLinkAddData_v2"))
     }
 
     #[cold]
@@ -21717,9 +22529,12 @@ mod recorded {
         optionValues: *mut *mut c_void,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(383, &Parameters6(state, type_, path, numOptions, options, optionValues), || unsafe {
-            plain::cuLinkAddFile_v2(state, type_, path, numOptions, options, optionValues)
-        })
+        let call = || {
+            activity::driver_call(383, &Parameters6(state, type_, path, numOptions, options, optionValues), || unsafe {
+                plain::cuLinkAddFile_v2(state, type_, path, numOptions, options, optionValues)
+            })
+        };
+        route::through(&[Key::Object(state as u64)], call).unwrap_or_else(|apart| apart.refused("cuLinkAddFile_v2"))
     }
 
     #[cold]
@@ -21730,16 +22545,20 @@ mod recorded {
         sizeOut: *mut usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(365, &Parameters3(state, cubinOut, sizeOut), || unsafe {
-            plain::cuLinkComplete(state, cubinOut, sizeOut)
-        })
+        let call = || {
+            activity::driver_call(365, &Parameters3(state, cubinOut, sizeOut), || unsafe {
+                plain::cuLinkComplete(state, cubinOut, sizeOut)
+            })
+        };
+        route::through(&[Key::Object(state as u64)], call).unwrap_or_else(|apart| apart.refused("cuLinkComplete"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuLinkDestroy(state: CUlinkState) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(366, &Parameters1(state), || unsafe { plain::cuLinkDestroy(state) })
+        let call = || activity::driver_call(366, &Parameters1(state), || unsafe { plain::cuLinkDestroy(state) });
+        route::through(&[Key::Object(state as u64)], call).unwrap_or_else(|apart| apart.refused("cuLinkDestroy"))
     }
 
     #[cold]
@@ -21769,11 +22588,14 @@ mod recorded {
         optionValues: *mut *mut c_void,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(
-            363,
-            &Parameters8(state, type_, data, size, name, numOptions, options, optionValues),
-            || unsafe { plain::cuLinkAddData(state, type_, data, size, name, numOptions, options, optionValues) },
-        )
+        let call = || {
+            activity::driver_call(
+                363,
+                &Parameters8(state, type_, data, size, name, numOptions, options, optionValues),
+                || unsafe { plain::cuLinkAddData(state, type_, data, size, name, numOptions, options, optionValues) },
+            )
+        };
+        route::through(&[Key::Object(state as u64)], call).unwrap_or_else(|apart| apart.refused("cuLinkAddData"))
     }
 
     #[cold]
@@ -21787,9 +22609,12 @@ mod recorded {
         optionValues: *mut *mut c_void,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(364, &Parameters6(state, type_, path, numOptions, options, optionValues), || unsafe {
-            plain::cuLinkAddFile(state, type_, path, numOptions, options, optionValues)
-        })
+        let call = || {
+            activity::driver_call(364, &Parameters6(state, type_, path, numOptions, options, optionValues), || unsafe {
+                plain::cuLinkAddFile(state, type_, path, numOptions, options, optionValues)
+            })
+        };
+        route::through(&[Key::Object(state as u64)], call).unwrap_or_else(|apart| apart.refused("cuLinkAddFile"))
     }
 
     #[cold]
@@ -22079,9 +22904,13 @@ mod recorded {
         device: CUdevice,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(457, &Parameters4(devPtr, count, advice, device), || unsafe {
-            plain::cuMemAdvise(devPtr, count, advice, device)
-        })
+        let call = || {
+            activity::driver_call(457, &Parameters4(devPtr, count, advice, device), || unsafe {
+                plain::cuMemAdvise(devPtr, count, advice, device)
+            })
+        };
+        route::through(&[Key::Address(devPtr), Key::Device(device)], call)
+            .unwrap_or_else(|apart| apart.refused("cuMemAdvise"))
     }
 
     #[cold]
@@ -22093,9 +22922,12 @@ mod recorded {
         location: CUmemLocation,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(715, &Parameters4(devPtr, count, advice, location), || unsafe {
-            plain::cuMemAdvise_v2(devPtr, count, advice, location)
-        })
+        let call = || {
+            activity::driver_call(715, &Parameters4(devPtr, count, advice, location), || unsafe {
+                plain::cuMemAdvise_v2(devPtr, count, advice, location)
+            })
+        };
+        route::through(&[Key::Address(devPtr)], call).unwrap_or_else(|apart| apart.refused("cuMemAdvise_v2"))
     }
 
     #[cold]
@@ -22107,9 +22939,13 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(467, &Parameters4(devPtr, count, dstDevice, hStream), || unsafe {
-            plain::cuMemPrefetchAsync(devPtr, count, dstDevice, hStream)
-        })
+        let call = || {
+            activity::driver_call(467, &Parameters4(devPtr, count, dstDevice, hStream), || unsafe {
+                plain::cuMemPrefetchAsync(devPtr, count, dstDevice, hStream)
+            })
+        };
+        route::through(&[Key::Address(devPtr), Key::Device(dstDevice), Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuMemPrefetchAsync"))
     }
 
     #[cold]
@@ -22121,9 +22957,13 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(468, &Parameters4(devPtr, count, dstDevice, hStream), || unsafe {
-            plain::cuMemPrefetchAsync_ptsz(devPtr, count, dstDevice, hStream)
-        })
+        let call = || {
+            activity::driver_call(468, &Parameters4(devPtr, count, dstDevice, hStream), || unsafe {
+                plain::cuMemPrefetchAsync_ptsz(devPtr, count, dstDevice, hStream)
+            })
+        };
+        route::through(&[Key::Address(devPtr), Key::Device(dstDevice), Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuMemPrefetchAsync_ptsz"))
     }
 
     #[cold]
@@ -22136,9 +22976,13 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(716, &Parameters5(devPtr, count, location, flags, hStream), || unsafe {
-            plain::cuMemPrefetchAsync_v2(devPtr, count, location, flags, hStream)
-        })
+        let call = || {
+            activity::driver_call(716, &Parameters5(devPtr, count, location, flags, hStream), || unsafe {
+                plain::cuMemPrefetchAsync_v2(devPtr, count, location, flags, hStream)
+            })
+        };
+        route::through(&[Key::Address(devPtr), Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuMemPrefetchAsync_v2"))
     }
 
     #[cold]
@@ -22151,9 +22995,13 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(717, &Parameters5(devPtr, count, location, flags, hStream), || unsafe {
-            plain::cuMemPrefetchAsync_v2_ptsz(devPtr, count, location, flags, hStream)
-        })
+        let call = || {
+            activity::driver_call(717, &Parameters5(devPtr, count, location, flags, hStream), || unsafe {
+                plain::cuMemPrefetchAsync_v2_ptsz(devPtr, count, location, flags, hStream)
+            })
+        };
+        route::through(&[Key::Address(devPtr), Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuMemPrefetchAsync_v2_ptsz"))
     }
 
     #[cold]
@@ -22189,7 +23037,8 @@ mod recorded {
     #[inline(never)]
     pub unsafe extern "C" fn cuMemFree_v2(dptr: CUdeviceptr) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(245, &Parameters1(dptr), || unsafe { plain::cuMemFree_v2(dptr) })
+        let call = || activity::driver_call(245, &Parameters1(dptr), || unsafe { plain::cuMemFree_v2(dptr) });
+        route::through(&[Key::Address(dptr)], call).unwrap_or_else(|apart| apart.refused("cuMemFree_v2"))
     }
 
     #[cold]
@@ -22308,9 +23157,13 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(216, &Parameters4(dstDevice, uc, N, hStream), || unsafe {
-            plain::cuMemsetD8Async(dstDevice, uc, N, hStream)
-        })
+        let call = || {
+            activity::driver_call(216, &Parameters4(dstDevice, uc, N, hStream), || unsafe {
+                plain::cuMemsetD8Async(dstDevice, uc, N, hStream)
+            })
+        };
+        route::in_a_context(&[Key::Address(dstDevice), Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuMemsetD8Async"))
     }
 
     #[cold]
@@ -22322,9 +23175,13 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(428, &Parameters4(dstDevice, uc, N, hStream), || unsafe {
-            plain::cuMemsetD8Async_ptsz(dstDevice, uc, N, hStream)
-        })
+        let call = || {
+            activity::driver_call(428, &Parameters4(dstDevice, uc, N, hStream), || unsafe {
+                plain::cuMemsetD8Async_ptsz(dstDevice, uc, N, hStream)
+            })
+        };
+        route::in_a_context(&[Key::Address(dstDevice), Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuMemsetD8Async_ptsz"))
     }
 
     #[cold]
@@ -22336,9 +23193,13 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(218, &Parameters4(dstDevice, us, N, hStream), || unsafe {
-            plain::cuMemsetD16Async(dstDevice, us, N, hStream)
-        })
+        let call = || {
+            activity::driver_call(218, &Parameters4(dstDevice, us, N, hStream), || unsafe {
+                plain::cuMemsetD16Async(dstDevice, us, N, hStream)
+            })
+        };
+        route::in_a_context(&[Key::Address(dstDevice), Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuMemsetD16Async"))
     }
 
     #[cold]
@@ -22350,9 +23211,13 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(429, &Parameters4(dstDevice, us, N, hStream), || unsafe {
-            plain::cuMemsetD16Async_ptsz(dstDevice, us, N, hStream)
-        })
+        let call = || {
+            activity::driver_call(429, &Parameters4(dstDevice, us, N, hStream), || unsafe {
+                plain::cuMemsetD16Async_ptsz(dstDevice, us, N, hStream)
+            })
+        };
+        route::in_a_context(&[Key::Address(dstDevice), Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuMemsetD16Async_ptsz"))
     }
 
     #[cold]
@@ -22364,9 +23229,13 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(220, &Parameters4(dstDevice, ui, N, hStream), || unsafe {
-            plain::cuMemsetD32Async(dstDevice, ui, N, hStream)
-        })
+        let call = || {
+            activity::driver_call(220, &Parameters4(dstDevice, ui, N, hStream), || unsafe {
+                plain::cuMemsetD32Async(dstDevice, ui, N, hStream)
+            })
+        };
+        route::in_a_context(&[Key::Address(dstDevice), Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuMemsetD32Async"))
     }
 
     #[cold]
@@ -22378,9 +23247,13 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(430, &Parameters4(dstDevice, ui, N, hStream), || unsafe {
-            plain::cuMemsetD32Async_ptsz(dstDevice, ui, N, hStream)
-        })
+        let call = || {
+            activity::driver_call(430, &Parameters4(dstDevice, ui, N, hStream), || unsafe {
+                plain::cuMemsetD32Async_ptsz(dstDevice, ui, N, hStream)
+            })
+        };
+        route::in_a_context(&[Key::Address(dstDevice), Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuMemsetD32Async_ptsz"))
     }
 
     #[cold]
@@ -22394,9 +23267,13 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(222, &Parameters6(dstDevice, dstPitch, uc, Width, Height, hStream), || unsafe {
-            plain::cuMemsetD2D8Async(dstDevice, dstPitch, uc, Width, Height, hStream)
-        })
+        let call = || {
+            activity::driver_call(222, &Parameters6(dstDevice, dstPitch, uc, Width, Height, hStream), || unsafe {
+                plain::cuMemsetD2D8Async(dstDevice, dstPitch, uc, Width, Height, hStream)
+            })
+        };
+        route::in_a_context(&[Key::Address(dstDevice), Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuMemsetD2D8Async"))
     }
 
     #[cold]
@@ -22410,9 +23287,13 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(431, &Parameters6(dstDevice, dstPitch, uc, Width, Height, hStream), || unsafe {
-            plain::cuMemsetD2D8Async_ptsz(dstDevice, dstPitch, uc, Width, Height, hStream)
-        })
+        let call = || {
+            activity::driver_call(431, &Parameters6(dstDevice, dstPitch, uc, Width, Height, hStream), || unsafe {
+                plain::cuMemsetD2D8Async_ptsz(dstDevice, dstPitch, uc, Width, Height, hStream)
+            })
+        };
+        route::in_a_context(&[Key::Address(dstDevice), Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuMemsetD2D8Async_ptsz"))
     }
 
     #[cold]
@@ -22426,9 +23307,13 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(224, &Parameters6(dstDevice, dstPitch, us, Width, Height, hStream), || unsafe {
-            plain::cuMemsetD2D16Async(dstDevice, dstPitch, us, Width, Height, hStream)
-        })
+        let call = || {
+            activity::driver_call(224, &Parameters6(dstDevice, dstPitch, us, Width, Height, hStream), || unsafe {
+                plain::cuMemsetD2D16Async(dstDevice, dstPitch, us, Width, Height, hStream)
+            })
+        };
+        route::in_a_context(&[Key::Address(dstDevice), Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuMemsetD2D16Async"))
     }
 
     #[cold]
@@ -22442,9 +23327,13 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(432, &Parameters6(dstDevice, dstPitch, us, Width, Height, hStream), || unsafe {
-            plain::cuMemsetD2D16Async_ptsz(dstDevice, dstPitch, us, Width, Height, hStream)
-        })
+        let call = || {
+            activity::driver_call(432, &Parameters6(dstDevice, dstPitch, us, Width, Height, hStream), || unsafe {
+                plain::cuMemsetD2D16Async_ptsz(dstDevice, dstPitch, us, Width, Height, hStream)
+            })
+        };
+        route::in_a_context(&[Key::Address(dstDevice), Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuMemsetD2D16Async_ptsz"))
     }
 
     #[cold]
@@ -22458,9 +23347,13 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(226, &Parameters6(dstDevice, dstPitch, ui, Width, Height, hStream), || unsafe {
-            plain::cuMemsetD2D32Async(dstDevice, dstPitch, ui, Width, Height, hStream)
-        })
+        let call = || {
+            activity::driver_call(226, &Parameters6(dstDevice, dstPitch, ui, Width, Height, hStream), || unsafe {
+                plain::cuMemsetD2D32Async(dstDevice, dstPitch, ui, Width, Height, hStream)
+            })
+        };
+        route::in_a_context(&[Key::Address(dstDevice), Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuMemsetD2D32Async"))
     }
 
     #[cold]
@@ -22474,61 +23367,88 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(433, &Parameters6(dstDevice, dstPitch, ui, Width, Height, hStream), || unsafe {
-            plain::cuMemsetD2D32Async_ptsz(dstDevice, dstPitch, ui, Width, Height, hStream)
-        })
+        let call = || {
+            activity::driver_call(433, &Parameters6(dstDevice, dstPitch, ui, Width, Height, hStream), || unsafe {
+                plain::cuMemsetD2D32Async_ptsz(dstDevice, dstPitch, ui, Width, Height, hStream)
+            })
+        };
+        route::in_a_context(&[Key::Address(dstDevice), Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuMemsetD2D32Async_ptsz"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuMemsetD8_v2(dstDevice: CUdeviceptr, uc: c_uchar, N: usize) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(249, &Parameters3(dstDevice, uc, N), || unsafe { plain::cuMemsetD8_v2(dstDevice, uc, N) })
+        let call = || {
+            activity::driver_call(249, &Parameters3(dstDevice, uc, N), || unsafe {
+                plain::cuMemsetD8_v2(dstDevice, uc, N)
+            })
+        };
+        route::in_a_context(&[Key::Address(dstDevice)], call).unwrap_or_else(|apart| apart.refused("cuMemsetD8_v2"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuMemsetD8_v2_ptds(dstDevice: CUdeviceptr, uc: c_uchar, N: usize) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(411, &Parameters3(dstDevice, uc, N), || unsafe {
-            plain::cuMemsetD8_v2_ptds(dstDevice, uc, N)
-        })
+        let call = || {
+            activity::driver_call(411, &Parameters3(dstDevice, uc, N), || unsafe {
+                plain::cuMemsetD8_v2_ptds(dstDevice, uc, N)
+            })
+        };
+        route::in_a_context(&[Key::Address(dstDevice)], call)
+            .unwrap_or_else(|apart| apart.refused("cuMemsetD8_v2_ptds"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuMemsetD16_v2(dstDevice: CUdeviceptr, us: c_ushort, N: usize) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(250, &Parameters3(dstDevice, us, N), || unsafe {
-            plain::cuMemsetD16_v2(dstDevice, us, N)
-        })
+        let call = || {
+            activity::driver_call(250, &Parameters3(dstDevice, us, N), || unsafe {
+                plain::cuMemsetD16_v2(dstDevice, us, N)
+            })
+        };
+        route::in_a_context(&[Key::Address(dstDevice)], call).unwrap_or_else(|apart| apart.refused("cuMemsetD16_v2"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuMemsetD16_v2_ptds(dstDevice: CUdeviceptr, us: c_ushort, N: usize) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(412, &Parameters3(dstDevice, us, N), || unsafe {
-            plain::cuMemsetD16_v2_ptds(dstDevice, us, N)
-        })
+        let call = || {
+            activity::driver_call(412, &Parameters3(dstDevice, us, N), || unsafe {
+                plain::cuMemsetD16_v2_ptds(dstDevice, us, N)
+            })
+        };
+        route::in_a_context(&[Key::Address(dstDevice)], call)
+            .unwrap_or_else(|apart| apart.refused("cuMemsetD16_v2_ptds"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuMemsetD32_v2(dstDevice: CUdeviceptr, ui: c_uint, N: usize) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(251, &Parameters3(dstDevice, ui, N), || unsafe {
-            plain::cuMemsetD32_v2(dstDevice, ui, N)
-        })
+        let call = || {
+            activity::driver_call(251, &Parameters3(dstDevice, ui, N), || unsafe {
+                plain::cuMemsetD32_v2(dstDevice, ui, N)
+            })
+        };
+        route::in_a_context(&[Key::Address(dstDevice)], call).unwrap_or_else(|apart| apart.refused("cuMemsetD32_v2"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuMemsetD32_v2_ptds(dstDevice: CUdeviceptr, ui: c_uint, N: usize) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(413, &Parameters3(dstDevice, ui, N), || unsafe {
-            plain::cuMemsetD32_v2_ptds(dstDevice, ui, N)
-        })
+        let call = || {
+            activity::driver_call(413, &Parameters3(dstDevice, ui, N), || unsafe {
+                plain::cuMemsetD32_v2_ptds(dstDevice, ui, N)
+            })
+        };
+        route::in_a_context(&[Key::Address(dstDevice)], call)
+            .unwrap_or_else(|apart| apart.refused("cuMemsetD32_v2_ptds"))
     }
 
     #[cold]
@@ -22541,9 +23461,12 @@ mod recorded {
         Height: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(252, &Parameters5(dstDevice, dstPitch, uc, Width, Height), || unsafe {
-            plain::cuMemsetD2D8_v2(dstDevice, dstPitch, uc, Width, Height)
-        })
+        let call = || {
+            activity::driver_call(252, &Parameters5(dstDevice, dstPitch, uc, Width, Height), || unsafe {
+                plain::cuMemsetD2D8_v2(dstDevice, dstPitch, uc, Width, Height)
+            })
+        };
+        route::in_a_context(&[Key::Address(dstDevice)], call).unwrap_or_else(|apart| apart.refused("cuMemsetD2D8_v2"))
     }
 
     #[cold]
@@ -22556,9 +23479,13 @@ mod recorded {
         Height: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(414, &Parameters5(dstDevice, dstPitch, uc, Width, Height), || unsafe {
-            plain::cuMemsetD2D8_v2_ptds(dstDevice, dstPitch, uc, Width, Height)
-        })
+        let call = || {
+            activity::driver_call(414, &Parameters5(dstDevice, dstPitch, uc, Width, Height), || unsafe {
+                plain::cuMemsetD2D8_v2_ptds(dstDevice, dstPitch, uc, Width, Height)
+            })
+        };
+        route::in_a_context(&[Key::Address(dstDevice)], call)
+            .unwrap_or_else(|apart| apart.refused("cuMemsetD2D8_v2_ptds"))
     }
 
     #[cold]
@@ -22571,9 +23498,12 @@ mod recorded {
         Height: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(253, &Parameters5(dstDevice, dstPitch, us, Width, Height), || unsafe {
-            plain::cuMemsetD2D16_v2(dstDevice, dstPitch, us, Width, Height)
-        })
+        let call = || {
+            activity::driver_call(253, &Parameters5(dstDevice, dstPitch, us, Width, Height), || unsafe {
+                plain::cuMemsetD2D16_v2(dstDevice, dstPitch, us, Width, Height)
+            })
+        };
+        route::in_a_context(&[Key::Address(dstDevice)], call).unwrap_or_else(|apart| apart.refused("cuMemsetD2D16_v2"))
     }
 
     #[cold]
@@ -22586,9 +23516,13 @@ mod recorded {
         Height: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(415, &Parameters5(dstDevice, dstPitch, us, Width, Height), || unsafe {
-            plain::cuMemsetD2D16_v2_ptds(dstDevice, dstPitch, us, Width, Height)
-        })
+        let call = || {
+            activity::driver_call(415, &Parameters5(dstDevice, dstPitch, us, Width, Height), || unsafe {
+                plain::cuMemsetD2D16_v2_ptds(dstDevice, dstPitch, us, Width, Height)
+            })
+        };
+        route::in_a_context(&[Key::Address(dstDevice)], call)
+            .unwrap_or_else(|apart| apart.refused("cuMemsetD2D16_v2_ptds"))
     }
 
     #[cold]
@@ -22601,9 +23535,12 @@ mod recorded {
         Height: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(254, &Parameters5(dstDevice, dstPitch, ui, Width, Height), || unsafe {
-            plain::cuMemsetD2D32_v2(dstDevice, dstPitch, ui, Width, Height)
-        })
+        let call = || {
+            activity::driver_call(254, &Parameters5(dstDevice, dstPitch, ui, Width, Height), || unsafe {
+                plain::cuMemsetD2D32_v2(dstDevice, dstPitch, ui, Width, Height)
+            })
+        };
+        route::in_a_context(&[Key::Address(dstDevice)], call).unwrap_or_else(|apart| apart.refused("cuMemsetD2D32_v2"))
     }
 
     #[cold]
@@ -22616,9 +23553,13 @@ mod recorded {
         Height: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(416, &Parameters5(dstDevice, dstPitch, ui, Width, Height), || unsafe {
-            plain::cuMemsetD2D32_v2_ptds(dstDevice, dstPitch, ui, Width, Height)
-        })
+        let call = || {
+            activity::driver_call(416, &Parameters5(dstDevice, dstPitch, ui, Width, Height), || unsafe {
+                plain::cuMemsetD2D32_v2_ptds(dstDevice, dstPitch, ui, Width, Height)
+            })
+        };
+        route::in_a_context(&[Key::Address(dstDevice)], call)
+            .unwrap_or_else(|apart| apart.refused("cuMemsetD2D32_v2_ptds"))
     }
 
     #[cold]
@@ -22729,7 +23670,8 @@ mod recorded {
     #[inline(never)]
     pub unsafe extern "C" fn cuModuleUnload(hmod: CUmodule) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(22, &Parameters1(hmod), || unsafe { plain::cuModuleUnload(hmod) })
+        let call = || activity::driver_call(22, &Parameters1(hmod), || unsafe { plain::cuModuleUnload(hmod) });
+        route::through(&[Key::Object(hmod as u64)], call).unwrap_or_else(|apart| apart.refused("cuModuleUnload"))
     }
 
     #[cold]
@@ -22740,18 +23682,25 @@ mod recorded {
         name: *const c_char,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(23, &Parameters3(hfunc, hmod, name), || unsafe {
-            plain::cuModuleGetFunction(hfunc, hmod, name)
-        })
+        let call = || {
+            activity::driver_call(23, &Parameters3(hfunc, hmod, name), || unsafe {
+                plain::cuModuleGetFunction(hfunc, hmod, name)
+            })
+        };
+        route::through(&[Key::Object(hmod as u64)], call).unwrap_or_else(|apart| apart.refused("cuModuleGetFunction"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuModuleGetFunctionCount(count: *mut c_uint, mod_: CUmodule) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(737, &Parameters2(count, mod_), || unsafe {
-            plain::cuModuleGetFunctionCount(count, mod_)
-        })
+        let call = || {
+            activity::driver_call(737, &Parameters2(count, mod_), || unsafe {
+                plain::cuModuleGetFunctionCount(count, mod_)
+            })
+        };
+        route::through(&[Key::Object(mod_ as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuModuleGetFunctionCount"))
     }
 
     #[cold]
@@ -22762,9 +23711,13 @@ mod recorded {
         mod_: CUmodule,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(738, &Parameters3(functions, numFunctions, mod_), || unsafe {
-            plain::cuModuleEnumerateFunctions(functions, numFunctions, mod_)
-        })
+        let call = || {
+            activity::driver_call(738, &Parameters3(functions, numFunctions, mod_), || unsafe {
+                plain::cuModuleEnumerateFunctions(functions, numFunctions, mod_)
+            })
+        };
+        route::through(&[Key::Object(mod_ as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuModuleEnumerateFunctions"))
     }
 
     #[cold]
@@ -22776,9 +23729,12 @@ mod recorded {
         name: *const c_char,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(241, &Parameters4(dptr, bytes, hmod, name), || unsafe {
-            plain::cuModuleGetGlobal_v2(dptr, bytes, hmod, name)
-        })
+        let call = || {
+            activity::driver_call(241, &Parameters4(dptr, bytes, hmod, name), || unsafe {
+                plain::cuModuleGetGlobal_v2(dptr, bytes, hmod, name)
+            })
+        };
+        route::through(&[Key::Object(hmod as u64)], call).unwrap_or_else(|apart| apart.refused("cuModuleGetGlobal_v2"))
     }
 
     #[cold]
@@ -22842,9 +23798,13 @@ mod recorded {
     #[inline(never)]
     pub unsafe extern "C" fn cuMulticastAddDevice(mcHandle: CUmemGenericAllocationHandle, dev: CUdevice) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(707, &Parameters2(mcHandle, dev), || unsafe {
-            plain::cuMulticastAddDevice(mcHandle, dev)
-        })
+        let call = || {
+            activity::driver_call(707, &Parameters2(mcHandle, dev), || unsafe {
+                plain::cuMulticastAddDevice(mcHandle, dev)
+            })
+        };
+        route::through(&[Key::Object(mcHandle as u64), Key::Device(dev)], call)
+            .unwrap_or_else(|apart| apart.refused("cuMulticastAddDevice"))
     }
 
     #[cold]
@@ -22858,9 +23818,13 @@ mod recorded {
         flags: c_ulonglong,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(708, &Parameters6(mcHandle, mcOffset, memHandle, memOffset, size, flags), || unsafe {
-            plain::cuMulticastBindMem(mcHandle, mcOffset, memHandle, memOffset, size, flags)
-        })
+        let call = || {
+            activity::driver_call(708, &Parameters6(mcHandle, mcOffset, memHandle, memOffset, size, flags), || unsafe {
+                plain::cuMulticastBindMem(mcHandle, mcOffset, memHandle, memOffset, size, flags)
+            })
+        };
+        route::through(&[Key::Object(mcHandle as u64), Key::Object(memHandle as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuMulticastBindMem"))
     }
 
     #[cold]
@@ -22873,9 +23837,13 @@ mod recorded {
         flags: c_ulonglong,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(709, &Parameters5(mcHandle, mcOffset, memptr, size, flags), || unsafe {
-            plain::cuMulticastBindAddr(mcHandle, mcOffset, memptr, size, flags)
-        })
+        let call = || {
+            activity::driver_call(709, &Parameters5(mcHandle, mcOffset, memptr, size, flags), || unsafe {
+                plain::cuMulticastBindAddr(mcHandle, mcOffset, memptr, size, flags)
+            })
+        };
+        route::through(&[Key::Object(mcHandle as u64), Key::Address(memptr)], call)
+            .unwrap_or_else(|apart| apart.refused("cuMulticastBindAddr"))
     }
 
     #[cold]
@@ -22887,9 +23855,13 @@ mod recorded {
         size: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(710, &Parameters4(mcHandle, dev, mcOffset, size), || unsafe {
-            plain::cuMulticastUnbind(mcHandle, dev, mcOffset, size)
-        })
+        let call = || {
+            activity::driver_call(710, &Parameters4(mcHandle, dev, mcOffset, size), || unsafe {
+                plain::cuMulticastUnbind(mcHandle, dev, mcOffset, size)
+            })
+        };
+        route::through(&[Key::Object(mcHandle as u64), Key::Device(dev)], call)
+            .unwrap_or_else(|apart| apart.refused("cuMulticastUnbind"))
     }
 
     #[cold]
@@ -22914,9 +23886,13 @@ mod recorded {
         dynamicSMemSize: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(374, &Parameters4(numBlocks, func, blockSize, dynamicSMemSize), || unsafe {
-            plain::cuOccupancyMaxActiveBlocksPerMultiprocessor(numBlocks, func, blockSize, dynamicSMemSize)
-        })
+        let call = || {
+            activity::driver_call(374, &Parameters4(numBlocks, func, blockSize, dynamicSMemSize), || unsafe {
+                plain::cuOccupancyMaxActiveBlocksPerMultiprocessor(numBlocks, func, blockSize, dynamicSMemSize)
+            })
+        };
+        route::through(&[Key::Object(func as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuOccupancyMaxActiveBlocksPerMultiprocessor"))
     }
 
     #[cold]
@@ -22929,15 +23905,19 @@ mod recorded {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(451, &Parameters5(numBlocks, func, blockSize, dynamicSMemSize, flags), || unsafe {
-            plain::cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
-                numBlocks,
-                func,
-                blockSize,
-                dynamicSMemSize,
-                flags,
-            )
-        })
+        let call = || {
+            activity::driver_call(451, &Parameters5(numBlocks, func, blockSize, dynamicSMemSize, flags), || unsafe {
+                plain::cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+                    numBlocks,
+                    func,
+                    blockSize,
+                    dynamicSMemSize,
+                    flags,
+                )
+            })
+        };
+        route::through(&[Key::Object(func as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags"))
     }
 
     #[cold]
@@ -22949,9 +23929,13 @@ mod recorded {
         blockSize: c_int,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(543, &Parameters4(dynamicSmemSize, func, numBlocks, blockSize), || unsafe {
-            plain::cuOccupancyAvailableDynamicSMemPerBlock(dynamicSmemSize, func, numBlocks, blockSize)
-        })
+        let call = || {
+            activity::driver_call(543, &Parameters4(dynamicSmemSize, func, numBlocks, blockSize), || unsafe {
+                plain::cuOccupancyAvailableDynamicSMemPerBlock(dynamicSmemSize, func, numBlocks, blockSize)
+            })
+        };
+        route::through(&[Key::Object(func as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuOccupancyAvailableDynamicSMemPerBlock"))
     }
 
     #[cold]
@@ -22962,9 +23946,13 @@ mod recorded {
         config: *const CUlaunchConfig,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(676, &Parameters3(numClusters, func, config), || unsafe {
-            plain::cuOccupancyMaxActiveClusters(numClusters, func, config)
-        })
+        let call = || {
+            activity::driver_call(676, &Parameters3(numClusters, func, config), || unsafe {
+                plain::cuOccupancyMaxActiveClusters(numClusters, func, config)
+            })
+        };
+        route::through(&[Key::Object(func as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuOccupancyMaxActiveClusters"))
     }
 
     #[cold]
@@ -22975,9 +23963,13 @@ mod recorded {
         config: *const CUlaunchConfig,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(675, &Parameters3(clusterSize, func, config), || unsafe {
-            plain::cuOccupancyMaxPotentialClusterSize(clusterSize, func, config)
-        })
+        let call = || {
+            activity::driver_call(675, &Parameters3(clusterSize, func, config), || unsafe {
+                plain::cuOccupancyMaxPotentialClusterSize(clusterSize, func, config)
+            })
+        };
+        route::through(&[Key::Object(func as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuOccupancyMaxPotentialClusterSize"))
     }
 
     #[cold]
@@ -22991,20 +23983,24 @@ mod recorded {
         blockSizeLimit: c_int,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(
-            384,
-            &Parameters6(minGridSize, blockSize, func, blockSizeToDynamicSMemSize, dynamicSMemSize, blockSizeLimit),
-            || unsafe {
-                plain::cuOccupancyMaxPotentialBlockSize(
-                    minGridSize,
-                    blockSize,
-                    func,
-                    blockSizeToDynamicSMemSize,
-                    dynamicSMemSize,
-                    blockSizeLimit,
-                )
-            },
-        )
+        let call = || {
+            activity::driver_call(
+                384,
+                &Parameters6(minGridSize, blockSize, func, blockSizeToDynamicSMemSize, dynamicSMemSize, blockSizeLimit),
+                || unsafe {
+                    plain::cuOccupancyMaxPotentialBlockSize(
+                        minGridSize,
+                        blockSize,
+                        func,
+                        blockSizeToDynamicSMemSize,
+                        dynamicSMemSize,
+                        blockSizeLimit,
+                    )
+                },
+            )
+        };
+        route::through(&[Key::Object(func as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuOccupancyMaxPotentialBlockSize"))
     }
 
     #[cold]
@@ -23019,19 +24015,10 @@ mod recorded {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(
-            452,
-            &Parameters7(
-                minGridSize,
-                blockSize,
-                func,
-                blockSizeToDynamicSMemSize,
-                dynamicSMemSize,
-                blockSizeLimit,
-                flags,
-            ),
-            || unsafe {
-                plain::cuOccupancyMaxPotentialBlockSizeWithFlags(
+        let call = || {
+            activity::driver_call(
+                452,
+                &Parameters7(
                     minGridSize,
                     blockSize,
                     func,
@@ -23039,25 +24026,48 @@ mod recorded {
                     dynamicSMemSize,
                     blockSizeLimit,
                     flags,
-                )
-            },
-        )
+                ),
+                || unsafe {
+                    plain::cuOccupancyMaxPotentialBlockSizeWithFlags(
+                        minGridSize,
+                        blockSize,
+                        func,
+                        blockSizeToDynamicSMemSize,
+                        dynamicSMemSize,
+                        blockSizeLimit,
+                        flags,
+                    )
+                },
+            )
+        };
+        route::through(&[Key::Object(func as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuOccupancyMaxPotentialBlockSizeWithFlags"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuCtxEnablePeerAccess(peerContext: CUcontext, Flags: c_uint) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(313, &Parameters2(peerContext, Flags), || unsafe {
-            plain::cuCtxEnablePeerAccess(peerContext, Flags)
-        })
+        let call = || {
+            activity::driver_call(313, &Parameters2(peerContext, Flags), || unsafe {
+                plain::cuCtxEnablePeerAccess(peerContext, Flags)
+            })
+        };
+        route::through(&[Key::Context(peerContext as u64), Key::Current], call)
+            .unwrap_or_else(|apart| apart.refused("cuCtxEnablePeerAccess"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuCtxDisablePeerAccess(peerContext: CUcontext) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(314, &Parameters1(peerContext), || unsafe { plain::cuCtxDisablePeerAccess(peerContext) })
+        let call = || {
+            activity::driver_call(314, &Parameters1(peerContext), || unsafe {
+                plain::cuCtxDisablePeerAccess(peerContext)
+            })
+        };
+        route::through(&[Key::Context(peerContext as u64), Key::Current], call)
+            .unwrap_or_else(|apart| apart.refused("cuCtxDisablePeerAccess"))
     }
 
     #[cold]
@@ -23146,9 +24156,12 @@ mod recorded {
     #[inline(never)]
     pub unsafe extern "C" fn cuMemAllocAsync(dptr: *mut CUdeviceptr, bytesize: usize, hStream: CUstream) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(598, &Parameters3(dptr, bytesize, hStream), || unsafe {
-            plain::cuMemAllocAsync(dptr, bytesize, hStream)
-        })
+        let call = || {
+            activity::driver_call(598, &Parameters3(dptr, bytesize, hStream), || unsafe {
+                plain::cuMemAllocAsync(dptr, bytesize, hStream)
+            })
+        };
+        route::through(&[Key::Stream(hStream as u64)], call).unwrap_or_else(|apart| apart.refused("cuMemAllocAsync"))
     }
 
     #[cold]
@@ -23159,9 +24172,13 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(599, &Parameters3(dptr, bytesize, hStream), || unsafe {
-            plain::cuMemAllocAsync_ptsz(dptr, bytesize, hStream)
-        })
+        let call = || {
+            activity::driver_call(599, &Parameters3(dptr, bytesize, hStream), || unsafe {
+                plain::cuMemAllocAsync_ptsz(dptr, bytesize, hStream)
+            })
+        };
+        route::through(&[Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuMemAllocAsync_ptsz"))
     }
 
     #[cold]
@@ -23173,9 +24190,13 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(611, &Parameters4(dptr, bytesize, pool, hStream), || unsafe {
-            plain::cuMemAllocFromPoolAsync(dptr, bytesize, pool, hStream)
-        })
+        let call = || {
+            activity::driver_call(611, &Parameters4(dptr, bytesize, pool, hStream), || unsafe {
+                plain::cuMemAllocFromPoolAsync(dptr, bytesize, pool, hStream)
+            })
+        };
+        route::through(&[Key::Object(pool as u64), Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuMemAllocFromPoolAsync"))
     }
 
     #[cold]
@@ -23187,32 +24208,49 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(612, &Parameters4(dptr, bytesize, pool, hStream), || unsafe {
-            plain::cuMemAllocFromPoolAsync_ptsz(dptr, bytesize, pool, hStream)
-        })
+        let call = || {
+            activity::driver_call(612, &Parameters4(dptr, bytesize, pool, hStream), || unsafe {
+                plain::cuMemAllocFromPoolAsync_ptsz(dptr, bytesize, pool, hStream)
+            })
+        };
+        route::through(&[Key::Object(pool as u64), Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuMemAllocFromPoolAsync_ptsz"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuMemFreeAsync(dptr: CUdeviceptr, hStream: CUstream) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(600, &Parameters2(dptr, hStream), || unsafe { plain::cuMemFreeAsync(dptr, hStream) })
+        let call = || {
+            activity::driver_call(600, &Parameters2(dptr, hStream), || unsafe { plain::cuMemFreeAsync(dptr, hStream) })
+        };
+        route::through(&[Key::Address(dptr), Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuMemFreeAsync"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuMemFreeAsync_ptsz(dptr: CUdeviceptr, hStream: CUstream) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(601, &Parameters2(dptr, hStream), || unsafe { plain::cuMemFreeAsync_ptsz(dptr, hStream) })
+        let call = || {
+            activity::driver_call(601, &Parameters2(dptr, hStream), || unsafe {
+                plain::cuMemFreeAsync_ptsz(dptr, hStream)
+            })
+        };
+        route::through(&[Key::Address(dptr), Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuMemFreeAsync_ptsz"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuMemPoolTrimTo(pool: CUmemoryPool, minBytesToKeep: usize) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(602, &Parameters2(pool, minBytesToKeep), || unsafe {
-            plain::cuMemPoolTrimTo(pool, minBytesToKeep)
-        })
+        let call = || {
+            activity::driver_call(602, &Parameters2(pool, minBytesToKeep), || unsafe {
+                plain::cuMemPoolTrimTo(pool, minBytesToKeep)
+            })
+        };
+        route::through(&[Key::Object(pool as u64)], call).unwrap_or_else(|apart| apart.refused("cuMemPoolTrimTo"))
     }
 
     #[cold]
@@ -23223,9 +24261,12 @@ mod recorded {
         value: *mut c_void,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(603, &Parameters3(pool, attr, value), || unsafe {
-            plain::cuMemPoolSetAttribute(pool, attr, value)
-        })
+        let call = || {
+            activity::driver_call(603, &Parameters3(pool, attr, value), || unsafe {
+                plain::cuMemPoolSetAttribute(pool, attr, value)
+            })
+        };
+        route::through(&[Key::Object(pool as u64)], call).unwrap_or_else(|apart| apart.refused("cuMemPoolSetAttribute"))
     }
 
     #[cold]
@@ -23236,9 +24277,12 @@ mod recorded {
         value: *mut c_void,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(604, &Parameters3(pool, attr, value), || unsafe {
-            plain::cuMemPoolGetAttribute(pool, attr, value)
-        })
+        let call = || {
+            activity::driver_call(604, &Parameters3(pool, attr, value), || unsafe {
+                plain::cuMemPoolGetAttribute(pool, attr, value)
+            })
+        };
+        route::through(&[Key::Object(pool as u64)], call).unwrap_or_else(|apart| apart.refused("cuMemPoolGetAttribute"))
     }
 
     #[cold]
@@ -23249,9 +24293,12 @@ mod recorded {
         count: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(605, &Parameters3(pool, map, count), || unsafe {
-            plain::cuMemPoolSetAccess(pool, map, count)
-        })
+        let call = || {
+            activity::driver_call(605, &Parameters3(pool, map, count), || unsafe {
+                plain::cuMemPoolSetAccess(pool, map, count)
+            })
+        };
+        route::through(&[Key::Object(pool as u64)], call).unwrap_or_else(|apart| apart.refused("cuMemPoolSetAccess"))
     }
 
     #[cold]
@@ -23262,9 +24309,12 @@ mod recorded {
         location: *mut CUmemLocation,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(617, &Parameters3(flags, memPool, location), || unsafe {
-            plain::cuMemPoolGetAccess(flags, memPool, location)
-        })
+        let call = || {
+            activity::driver_call(617, &Parameters3(flags, memPool, location), || unsafe {
+                plain::cuMemPoolGetAccess(flags, memPool, location)
+            })
+        };
+        route::through(&[Key::Object(memPool as u64)], call).unwrap_or_else(|apart| apart.refused("cuMemPoolGetAccess"))
     }
 
     #[cold]
@@ -23278,23 +24328,29 @@ mod recorded {
     #[inline(never)]
     pub unsafe extern "C" fn cuMemPoolDestroy(pool: CUmemoryPool) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(608, &Parameters1(pool), || unsafe { plain::cuMemPoolDestroy(pool) })
+        let call = || activity::driver_call(608, &Parameters1(pool), || unsafe { plain::cuMemPoolDestroy(pool) });
+        route::through(&[Key::Object(pool as u64)], call).unwrap_or_else(|apart| apart.refused("cuMemPoolDestroy"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuDeviceGetMemPool(pool: *mut CUmemoryPool, dev: CUdevice) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(610, &Parameters2(pool, dev), || unsafe { plain::cuDeviceGetMemPool(pool, dev) })
+        let call =
+            || activity::driver_call(610, &Parameters2(pool, dev), || unsafe { plain::cuDeviceGetMemPool(pool, dev) });
+        route::through(&[Key::Device(dev)], call).unwrap_or_else(|apart| apart.refused("cuDeviceGetMemPool"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuDeviceGetDefaultMemPool(pool_out: *mut CUmemoryPool, dev: CUdevice) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(606, &Parameters2(pool_out, dev), || unsafe {
-            plain::cuDeviceGetDefaultMemPool(pool_out, dev)
-        })
+        let call = || {
+            activity::driver_call(606, &Parameters2(pool_out, dev), || unsafe {
+                plain::cuDeviceGetDefaultMemPool(pool_out, dev)
+            })
+        };
+        route::through(&[Key::Device(dev)], call).unwrap_or_else(|apart| apart.refused("cuDeviceGetDefaultMemPool"))
     }
 
     #[cold]
@@ -23327,7 +24383,10 @@ mod recorded {
     #[inline(never)]
     pub unsafe extern "C" fn cuDeviceSetMemPool(dev: CUdevice, pool: CUmemoryPool) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(609, &Parameters2(dev, pool), || unsafe { plain::cuDeviceSetMemPool(dev, pool) })
+        let call =
+            || activity::driver_call(609, &Parameters2(dev, pool), || unsafe { plain::cuDeviceSetMemPool(dev, pool) });
+        route::through(&[Key::Device(dev), Key::Object(pool as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuDeviceSetMemPool"))
     }
 
     #[cold]
@@ -23338,9 +24397,12 @@ mod recorded {
         pool: CUmemoryPool,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(803, &Parameters3(location, type_, pool), || unsafe {
-            plain::cuMemSetMemPool(location, type_, pool)
-        })
+        let call = || {
+            activity::driver_call(803, &Parameters3(location, type_, pool), || unsafe {
+                plain::cuMemSetMemPool(location, type_, pool)
+            })
+        };
+        route::through(&[Key::Object(pool as u64)], call).unwrap_or_else(|apart| apart.refused("cuMemSetMemPool"))
     }
 
     #[cold]
@@ -23447,98 +24509,140 @@ mod recorded {
     #[inline(never)]
     pub unsafe extern "C" fn cuStreamDestroy_v2(hStream: CUstream) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(326, &Parameters1(hStream), || unsafe { plain::cuStreamDestroy_v2(hStream) })
+        let call =
+            || activity::driver_call(326, &Parameters1(hStream), || unsafe { plain::cuStreamDestroy_v2(hStream) });
+        route::through(&[Key::Stream(hStream as u64)], call).unwrap_or_else(|apart| apart.refused("cuStreamDestroy_v2"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuStreamDestroy(hStream: CUstream) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(127, &Parameters1(hStream), || unsafe { plain::cuStreamDestroy(hStream) })
+        let call = || activity::driver_call(127, &Parameters1(hStream), || unsafe { plain::cuStreamDestroy(hStream) });
+        route::through(&[Key::Stream(hStream as u64)], call).unwrap_or_else(|apart| apart.refused("cuStreamDestroy"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuStreamGetPriority(hStream: CUstream, priority: *mut c_int) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(368, &Parameters2(hStream, priority), || unsafe {
-            plain::cuStreamGetPriority(hStream, priority)
-        })
+        let call = || {
+            activity::driver_call(368, &Parameters2(hStream, priority), || unsafe {
+                plain::cuStreamGetPriority(hStream, priority)
+            })
+        };
+        route::through(&[Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuStreamGetPriority"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuStreamGetPriority_ptsz(hStream: CUstream, priority: *mut c_int) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(434, &Parameters2(hStream, priority), || unsafe {
-            plain::cuStreamGetPriority_ptsz(hStream, priority)
-        })
+        let call = || {
+            activity::driver_call(434, &Parameters2(hStream, priority), || unsafe {
+                plain::cuStreamGetPriority_ptsz(hStream, priority)
+            })
+        };
+        route::through(&[Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuStreamGetPriority_ptsz"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuStreamGetFlags(hStream: CUstream, flags: *mut c_uint) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(369, &Parameters2(hStream, flags), || unsafe { plain::cuStreamGetFlags(hStream, flags) })
+        let call = || {
+            activity::driver_call(369, &Parameters2(hStream, flags), || unsafe {
+                plain::cuStreamGetFlags(hStream, flags)
+            })
+        };
+        route::through(&[Key::Stream(hStream as u64)], call).unwrap_or_else(|apart| apart.refused("cuStreamGetFlags"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuStreamGetFlags_ptsz(hStream: CUstream, flags: *mut c_uint) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(435, &Parameters2(hStream, flags), || unsafe {
-            plain::cuStreamGetFlags_ptsz(hStream, flags)
-        })
+        let call = || {
+            activity::driver_call(435, &Parameters2(hStream, flags), || unsafe {
+                plain::cuStreamGetFlags_ptsz(hStream, flags)
+            })
+        };
+        route::through(&[Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuStreamGetFlags_ptsz"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuStreamGetId(hStream: CUstream, streamId: *mut c_ulonglong) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(693, &Parameters2(hStream, streamId), || unsafe {
-            plain::cuStreamGetId(hStream, streamId)
-        })
+        let call = || {
+            activity::driver_call(693, &Parameters2(hStream, streamId), || unsafe {
+                plain::cuStreamGetId(hStream, streamId)
+            })
+        };
+        route::through(&[Key::Stream(hStream as u64)], call).unwrap_or_else(|apart| apart.refused("cuStreamGetId"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuStreamGetId_ptsz(hStream: CUstream, streamId: *mut c_ulonglong) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(694, &Parameters2(hStream, streamId), || unsafe {
-            plain::cuStreamGetId_ptsz(hStream, streamId)
-        })
+        let call = || {
+            activity::driver_call(694, &Parameters2(hStream, streamId), || unsafe {
+                plain::cuStreamGetId_ptsz(hStream, streamId)
+            })
+        };
+        route::through(&[Key::Stream(hStream as u64)], call).unwrap_or_else(|apart| apart.refused("cuStreamGetId_ptsz"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuStreamGetDevice(hStream: CUstream, device: *mut CUdevice) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(774, &Parameters2(hStream, device), || unsafe {
-            plain::cuStreamGetDevice(hStream, device)
-        })
+        let call = || {
+            activity::driver_call(774, &Parameters2(hStream, device), || unsafe {
+                plain::cuStreamGetDevice(hStream, device)
+            })
+        };
+        route::through(&[Key::Stream(hStream as u64)], call).unwrap_or_else(|apart| apart.refused("cuStreamGetDevice"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuStreamGetDevice_ptsz(hStream: CUstream, device: *mut CUdevice) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(775, &Parameters2(hStream, device), || unsafe {
-            plain::cuStreamGetDevice_ptsz(hStream, device)
-        })
+        let call = || {
+            activity::driver_call(775, &Parameters2(hStream, device), || unsafe {
+                plain::cuStreamGetDevice_ptsz(hStream, device)
+            })
+        };
+        route::through(&[Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuStreamGetDevice_ptsz"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuStreamGetCtx(hStream: CUstream, pctx: *mut CUcontext) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(483, &Parameters2(hStream, pctx), || unsafe { plain::cuStreamGetCtx(hStream, pctx) })
+        let call = || {
+            activity::driver_call(483, &Parameters2(hStream, pctx), || unsafe { plain::cuStreamGetCtx(hStream, pctx) })
+        };
+        route::through(&[Key::Stream(hStream as u64)], call).unwrap_or_else(|apart| apart.refused("cuStreamGetCtx"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuStreamGetCtx_ptsz(hStream: CUstream, pctx: *mut CUcontext) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(484, &Parameters2(hStream, pctx), || unsafe { plain::cuStreamGetCtx_ptsz(hStream, pctx) })
+        let call = || {
+            activity::driver_call(484, &Parameters2(hStream, pctx), || unsafe {
+                plain::cuStreamGetCtx_ptsz(hStream, pctx)
+            })
+        };
+        route::through(&[Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuStreamGetCtx_ptsz"))
     }
 
     #[cold]
@@ -23549,9 +24653,12 @@ mod recorded {
         pGreenCtx: *mut CUgreenCtx,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(759, &Parameters3(hStream, pCtx, pGreenCtx), || unsafe {
-            plain::cuStreamGetCtx_v2(hStream, pCtx, pGreenCtx)
-        })
+        let call = || {
+            activity::driver_call(759, &Parameters3(hStream, pCtx, pGreenCtx), || unsafe {
+                plain::cuStreamGetCtx_v2(hStream, pCtx, pGreenCtx)
+            })
+        };
+        route::through(&[Key::Stream(hStream as u64)], call).unwrap_or_else(|apart| apart.refused("cuStreamGetCtx_v2"))
     }
 
     #[cold]
@@ -23562,64 +24669,90 @@ mod recorded {
         pGreenCtx: *mut CUgreenCtx,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(760, &Parameters3(hStream, pCtx, pGreenCtx), || unsafe {
-            plain::cuStreamGetCtx_v2_ptsz(hStream, pCtx, pGreenCtx)
-        })
+        let call = || {
+            activity::driver_call(760, &Parameters3(hStream, pCtx, pGreenCtx), || unsafe {
+                plain::cuStreamGetCtx_v2_ptsz(hStream, pCtx, pGreenCtx)
+            })
+        };
+        route::through(&[Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuStreamGetCtx_v2_ptsz"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuStreamGetGreenCtx(hStream: CUstream, phCtx: *mut CUgreenCtx) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(752, &Parameters2(hStream, phCtx), || unsafe {
-            plain::cuStreamGetGreenCtx(hStream, phCtx)
-        })
+        let call = || {
+            activity::driver_call(752, &Parameters2(hStream, phCtx), || unsafe {
+                plain::cuStreamGetGreenCtx(hStream, phCtx)
+            })
+        };
+        route::through(&[Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuStreamGetGreenCtx"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuStreamWaitEvent(hStream: CUstream, hEvent: CUevent, Flags: c_uint) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(295, &Parameters3(hStream, hEvent, Flags), || unsafe {
-            plain::cuStreamWaitEvent(hStream, hEvent, Flags)
-        })
+        let call = || {
+            activity::driver_call(295, &Parameters3(hStream, hEvent, Flags), || unsafe {
+                plain::cuStreamWaitEvent(hStream, hEvent, Flags)
+            })
+        };
+        route::through(&[Key::Stream(hStream as u64), Key::Object(hEvent as u64)], call)
+            .unwrap_or_else(|_| crate::api::stream::wait_apart(hStream, hEvent))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuStreamWaitEvent_ptsz(hStream: CUstream, hEvent: CUevent, Flags: c_uint) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(436, &Parameters3(hStream, hEvent, Flags), || unsafe {
-            plain::cuStreamWaitEvent_ptsz(hStream, hEvent, Flags)
-        })
+        let call = || {
+            activity::driver_call(436, &Parameters3(hStream, hEvent, Flags), || unsafe {
+                plain::cuStreamWaitEvent_ptsz(hStream, hEvent, Flags)
+            })
+        };
+        route::through(&[Key::Stream(hStream as u64), Key::Object(hEvent as u64)], call)
+            .unwrap_or_else(|_| crate::api::stream::wait_apart(hStream, hEvent))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuStreamQuery(hStream: CUstream) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(125, &Parameters1(hStream), || unsafe { plain::cuStreamQuery(hStream) })
+        let call = || activity::driver_call(125, &Parameters1(hStream), || unsafe { plain::cuStreamQuery(hStream) });
+        route::through(&[Key::Stream(hStream as u64)], call).unwrap_or_else(|apart| apart.refused("cuStreamQuery"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuStreamQuery_ptsz(hStream: CUstream) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(439, &Parameters1(hStream), || unsafe { plain::cuStreamQuery_ptsz(hStream) })
+        let call =
+            || activity::driver_call(439, &Parameters1(hStream), || unsafe { plain::cuStreamQuery_ptsz(hStream) });
+        route::through(&[Key::Stream(hStream as u64)], call).unwrap_or_else(|apart| apart.refused("cuStreamQuery_ptsz"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuStreamSynchronize(hStream: CUstream) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(126, &Parameters1(hStream), || unsafe { plain::cuStreamSynchronize(hStream) })
+        let call =
+            || activity::driver_call(126, &Parameters1(hStream), || unsafe { plain::cuStreamSynchronize(hStream) });
+        route::through(&[Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuStreamSynchronize"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuStreamSynchronize_ptsz(hStream: CUstream) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(440, &Parameters1(hStream), || unsafe { plain::cuStreamSynchronize_ptsz(hStream) })
+        let call = || {
+            activity::driver_call(440, &Parameters1(hStream), || unsafe { plain::cuStreamSynchronize_ptsz(hStream) })
+        };
+        route::through(&[Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuStreamSynchronize_ptsz"))
     }
 
     #[cold]
@@ -23630,9 +24763,13 @@ mod recorded {
         value: *mut CUstreamAttrValue,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(574, &Parameters3(hStream, attr, value), || unsafe {
-            plain::cuStreamGetAttribute(hStream, attr, value)
-        })
+        let call = || {
+            activity::driver_call(574, &Parameters3(hStream, attr, value), || unsafe {
+                plain::cuStreamGetAttribute(hStream, attr, value)
+            })
+        };
+        route::through(&[Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuStreamGetAttribute"))
     }
 
     #[cold]
@@ -23643,9 +24780,13 @@ mod recorded {
         value: *mut CUstreamAttrValue,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(575, &Parameters3(hStream, attr, value), || unsafe {
-            plain::cuStreamGetAttribute_ptsz(hStream, attr, value)
-        })
+        let call = || {
+            activity::driver_call(575, &Parameters3(hStream, attr, value), || unsafe {
+                plain::cuStreamGetAttribute_ptsz(hStream, attr, value)
+            })
+        };
+        route::through(&[Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuStreamGetAttribute_ptsz"))
     }
 
     #[cold]
@@ -23656,9 +24797,13 @@ mod recorded {
         param: *const CUstreamAttrValue,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(576, &Parameters3(hStream, attr, param), || unsafe {
-            plain::cuStreamSetAttribute(hStream, attr, param)
-        })
+        let call = || {
+            activity::driver_call(576, &Parameters3(hStream, attr, param), || unsafe {
+                plain::cuStreamSetAttribute(hStream, attr, param)
+            })
+        };
+        route::through(&[Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuStreamSetAttribute"))
     }
 
     #[cold]
@@ -23669,27 +24814,39 @@ mod recorded {
         param: *const CUstreamAttrValue,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(577, &Parameters3(hStream, attr, param), || unsafe {
-            plain::cuStreamSetAttribute_ptsz(hStream, attr, param)
-        })
+        let call = || {
+            activity::driver_call(577, &Parameters3(hStream, attr, param), || unsafe {
+                plain::cuStreamSetAttribute_ptsz(hStream, attr, param)
+            })
+        };
+        route::through(&[Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuStreamSetAttribute_ptsz"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuStreamCopyAttributes(dstStream: CUstream, srcStream: CUstream) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(572, &Parameters2(dstStream, srcStream), || unsafe {
-            plain::cuStreamCopyAttributes(dstStream, srcStream)
-        })
+        let call = || {
+            activity::driver_call(572, &Parameters2(dstStream, srcStream), || unsafe {
+                plain::cuStreamCopyAttributes(dstStream, srcStream)
+            })
+        };
+        route::through(&[Key::Stream(dstStream as u64), Key::Stream(srcStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuStreamCopyAttributes"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuStreamCopyAttributes_ptsz(dstStream: CUstream, srcStream: CUstream) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(573, &Parameters2(dstStream, srcStream), || unsafe {
-            plain::cuStreamCopyAttributes_ptsz(dstStream, srcStream)
-        })
+        let call = || {
+            activity::driver_call(573, &Parameters2(dstStream, srcStream), || unsafe {
+                plain::cuStreamCopyAttributes_ptsz(dstStream, srcStream)
+            })
+        };
+        route::through(&[Key::Stream(dstStream as u64), Key::Stream(srcStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuStreamCopyAttributes_ptsz"))
     }
 
     #[cold]
@@ -23701,9 +24858,13 @@ mod recorded {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(460, &Parameters4(stream, addr, value, flags), || unsafe {
-            plain::cuStreamWriteValue32(stream, addr, value, flags)
-        })
+        let call = || {
+            activity::driver_call(460, &Parameters4(stream, addr, value, flags), || unsafe {
+                plain::cuStreamWriteValue32(stream, addr, value, flags)
+            })
+        };
+        route::through(&[Key::Stream(stream as u64), Key::Address(addr)], call)
+            .unwrap_or_else(|apart| apart.refused("cuStreamWriteValue32"))
     }
 
     #[cold]
@@ -23715,9 +24876,13 @@ mod recorded {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(461, &Parameters4(stream, addr, value, flags), || unsafe {
-            plain::cuStreamWriteValue32_ptsz(stream, addr, value, flags)
-        })
+        let call = || {
+            activity::driver_call(461, &Parameters4(stream, addr, value, flags), || unsafe {
+                plain::cuStreamWriteValue32_ptsz(stream, addr, value, flags)
+            })
+        };
+        route::through(&[Key::Stream(stream as u64), Key::Address(addr)], call)
+            .unwrap_or_else(|apart| apart.refused("cuStreamWriteValue32_ptsz"))
     }
 
     #[cold]
@@ -23729,9 +24894,13 @@ mod recorded {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(458, &Parameters4(stream, addr, value, flags), || unsafe {
-            plain::cuStreamWaitValue32(stream, addr, value, flags)
-        })
+        let call = || {
+            activity::driver_call(458, &Parameters4(stream, addr, value, flags), || unsafe {
+                plain::cuStreamWaitValue32(stream, addr, value, flags)
+            })
+        };
+        route::through(&[Key::Stream(stream as u64), Key::Address(addr)], call)
+            .unwrap_or_else(|apart| apart.refused("cuStreamWaitValue32"))
     }
 
     #[cold]
@@ -23743,9 +24912,13 @@ mod recorded {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(459, &Parameters4(stream, addr, value, flags), || unsafe {
-            plain::cuStreamWaitValue32_ptsz(stream, addr, value, flags)
-        })
+        let call = || {
+            activity::driver_call(459, &Parameters4(stream, addr, value, flags), || unsafe {
+                plain::cuStreamWaitValue32_ptsz(stream, addr, value, flags)
+            })
+        };
+        route::through(&[Key::Stream(stream as u64), Key::Address(addr)], call)
+            .unwrap_or_else(|apart| apart.refused("cuStreamWaitValue32_ptsz"))
     }
 
     #[cold]
@@ -23757,9 +24930,13 @@ mod recorded {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(475, &Parameters4(stream, addr, value, flags), || unsafe {
-            plain::cuStreamWriteValue64(stream, addr, value, flags)
-        })
+        let call = || {
+            activity::driver_call(475, &Parameters4(stream, addr, value, flags), || unsafe {
+                plain::cuStreamWriteValue64(stream, addr, value, flags)
+            })
+        };
+        route::through(&[Key::Stream(stream as u64), Key::Address(addr)], call)
+            .unwrap_or_else(|apart| apart.refused("cuStreamWriteValue64"))
     }
 
     #[cold]
@@ -23771,9 +24948,13 @@ mod recorded {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(476, &Parameters4(stream, addr, value, flags), || unsafe {
-            plain::cuStreamWriteValue64_ptsz(stream, addr, value, flags)
-        })
+        let call = || {
+            activity::driver_call(476, &Parameters4(stream, addr, value, flags), || unsafe {
+                plain::cuStreamWriteValue64_ptsz(stream, addr, value, flags)
+            })
+        };
+        route::through(&[Key::Stream(stream as u64), Key::Address(addr)], call)
+            .unwrap_or_else(|apart| apart.refused("cuStreamWriteValue64_ptsz"))
     }
 
     #[cold]
@@ -23785,9 +24966,13 @@ mod recorded {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(473, &Parameters4(stream, addr, value, flags), || unsafe {
-            plain::cuStreamWaitValue64(stream, addr, value, flags)
-        })
+        let call = || {
+            activity::driver_call(473, &Parameters4(stream, addr, value, flags), || unsafe {
+                plain::cuStreamWaitValue64(stream, addr, value, flags)
+            })
+        };
+        route::through(&[Key::Stream(stream as u64), Key::Address(addr)], call)
+            .unwrap_or_else(|apart| apart.refused("cuStreamWaitValue64"))
     }
 
     #[cold]
@@ -23799,9 +24984,13 @@ mod recorded {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(474, &Parameters4(stream, addr, value, flags), || unsafe {
-            plain::cuStreamWaitValue64_ptsz(stream, addr, value, flags)
-        })
+        let call = || {
+            activity::driver_call(474, &Parameters4(stream, addr, value, flags), || unsafe {
+                plain::cuStreamWaitValue64_ptsz(stream, addr, value, flags)
+            })
+        };
+        route::through(&[Key::Stream(stream as u64), Key::Address(addr)], call)
+            .unwrap_or_else(|apart| apart.refused("cuStreamWaitValue64_ptsz"))
     }
 
     #[cold]
@@ -23813,9 +25002,13 @@ mod recorded {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(663, &Parameters4(stream, addr, value, flags), || unsafe {
-            plain::cuStreamWriteValue32_v2(stream, addr, value, flags)
-        })
+        let call = || {
+            activity::driver_call(663, &Parameters4(stream, addr, value, flags), || unsafe {
+                plain::cuStreamWriteValue32_v2(stream, addr, value, flags)
+            })
+        };
+        route::through(&[Key::Stream(stream as u64), Key::Address(addr)], call)
+            .unwrap_or_else(|apart| apart.refused("cuStreamWriteValue32_v2"))
     }
 
     #[cold]
@@ -23827,9 +25020,13 @@ mod recorded {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(664, &Parameters4(stream, addr, value, flags), || unsafe {
-            plain::cuStreamWriteValue32_v2_ptsz(stream, addr, value, flags)
-        })
+        let call = || {
+            activity::driver_call(664, &Parameters4(stream, addr, value, flags), || unsafe {
+                plain::cuStreamWriteValue32_v2_ptsz(stream, addr, value, flags)
+            })
+        };
+        route::through(&[Key::Stream(stream as u64), Key::Address(addr)], call)
+            .unwrap_or_else(|apart| apart.refused("cuStreamWriteValue32_v2_ptsz"))
     }
 
     #[cold]
@@ -23841,9 +25038,13 @@ mod recorded {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(659, &Parameters4(stream, addr, value, flags), || unsafe {
-            plain::cuStreamWaitValue32_v2(stream, addr, value, flags)
-        })
+        let call = || {
+            activity::driver_call(659, &Parameters4(stream, addr, value, flags), || unsafe {
+                plain::cuStreamWaitValue32_v2(stream, addr, value, flags)
+            })
+        };
+        route::through(&[Key::Stream(stream as u64), Key::Address(addr)], call)
+            .unwrap_or_else(|apart| apart.refused("cuStreamWaitValue32_v2"))
     }
 
     #[cold]
@@ -23855,9 +25056,13 @@ mod recorded {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(660, &Parameters4(stream, addr, value, flags), || unsafe {
-            plain::cuStreamWaitValue32_v2_ptsz(stream, addr, value, flags)
-        })
+        let call = || {
+            activity::driver_call(660, &Parameters4(stream, addr, value, flags), || unsafe {
+                plain::cuStreamWaitValue32_v2_ptsz(stream, addr, value, flags)
+            })
+        };
+        route::through(&[Key::Stream(stream as u64), Key::Address(addr)], call)
+            .unwrap_or_else(|apart| apart.refused("cuStreamWaitValue32_v2_ptsz"))
     }
 
     #[cold]
@@ -23869,9 +25074,13 @@ mod recorded {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(665, &Parameters4(stream, addr, value, flags), || unsafe {
-            plain::cuStreamWriteValue64_v2(stream, addr, value, flags)
-        })
+        let call = || {
+            activity::driver_call(665, &Parameters4(stream, addr, value, flags), || unsafe {
+                plain::cuStreamWriteValue64_v2(stream, addr, value, flags)
+            })
+        };
+        route::through(&[Key::Stream(stream as u64), Key::Address(addr)], call)
+            .unwrap_or_else(|apart| apart.refused("cuStreamWriteValue64_v2"))
     }
 
     #[cold]
@@ -23883,9 +25092,13 @@ mod recorded {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(666, &Parameters4(stream, addr, value, flags), || unsafe {
-            plain::cuStreamWriteValue64_v2_ptsz(stream, addr, value, flags)
-        })
+        let call = || {
+            activity::driver_call(666, &Parameters4(stream, addr, value, flags), || unsafe {
+                plain::cuStreamWriteValue64_v2_ptsz(stream, addr, value, flags)
+            })
+        };
+        route::through(&[Key::Stream(stream as u64), Key::Address(addr)], call)
+            .unwrap_or_else(|apart| apart.refused("cuStreamWriteValue64_v2_ptsz"))
     }
 
     #[cold]
@@ -23897,9 +25110,13 @@ mod recorded {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(661, &Parameters4(stream, addr, value, flags), || unsafe {
-            plain::cuStreamWaitValue64_v2(stream, addr, value, flags)
-        })
+        let call = || {
+            activity::driver_call(661, &Parameters4(stream, addr, value, flags), || unsafe {
+                plain::cuStreamWaitValue64_v2(stream, addr, value, flags)
+            })
+        };
+        route::through(&[Key::Stream(stream as u64), Key::Address(addr)], call)
+            .unwrap_or_else(|apart| apart.refused("cuStreamWaitValue64_v2"))
     }
 
     #[cold]
@@ -23911,9 +25128,13 @@ mod recorded {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(662, &Parameters4(stream, addr, value, flags), || unsafe {
-            plain::cuStreamWaitValue64_v2_ptsz(stream, addr, value, flags)
-        })
+        let call = || {
+            activity::driver_call(662, &Parameters4(stream, addr, value, flags), || unsafe {
+                plain::cuStreamWaitValue64_v2_ptsz(stream, addr, value, flags)
+            })
+        };
+        route::through(&[Key::Stream(stream as u64), Key::Address(addr)], call)
+            .unwrap_or_else(|apart| apart.refused("cuStreamWaitValue64_v2_ptsz"))
     }
 
     #[cold]
@@ -23925,9 +25146,12 @@ mod recorded {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(462, &Parameters4(stream, count, paramArray, flags), || unsafe {
-            plain::cuStreamBatchMemOp(stream, count, paramArray, flags)
-        })
+        let call = || {
+            activity::driver_call(462, &Parameters4(stream, count, paramArray, flags), || unsafe {
+                plain::cuStreamBatchMemOp(stream, count, paramArray, flags)
+            })
+        };
+        route::through(&[Key::Stream(stream as u64)], call).unwrap_or_else(|apart| apart.refused("cuStreamBatchMemOp"))
     }
 
     #[cold]
@@ -23939,9 +25163,13 @@ mod recorded {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(463, &Parameters4(stream, count, paramArray, flags), || unsafe {
-            plain::cuStreamBatchMemOp_ptsz(stream, count, paramArray, flags)
-        })
+        let call = || {
+            activity::driver_call(463, &Parameters4(stream, count, paramArray, flags), || unsafe {
+                plain::cuStreamBatchMemOp_ptsz(stream, count, paramArray, flags)
+            })
+        };
+        route::through(&[Key::Stream(stream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuStreamBatchMemOp_ptsz"))
     }
 
     #[cold]
@@ -23953,9 +25181,13 @@ mod recorded {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(667, &Parameters4(stream, count, paramArray, flags), || unsafe {
-            plain::cuStreamBatchMemOp_v2(stream, count, paramArray, flags)
-        })
+        let call = || {
+            activity::driver_call(667, &Parameters4(stream, count, paramArray, flags), || unsafe {
+                plain::cuStreamBatchMemOp_v2(stream, count, paramArray, flags)
+            })
+        };
+        route::through(&[Key::Stream(stream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuStreamBatchMemOp_v2"))
     }
 
     #[cold]
@@ -23967,9 +25199,13 @@ mod recorded {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(668, &Parameters4(stream, count, paramArray, flags), || unsafe {
-            plain::cuStreamBatchMemOp_v2_ptsz(stream, count, paramArray, flags)
-        })
+        let call = || {
+            activity::driver_call(668, &Parameters4(stream, count, paramArray, flags), || unsafe {
+                plain::cuStreamBatchMemOp_v2_ptsz(stream, count, paramArray, flags)
+            })
+        };
+        route::through(&[Key::Stream(stream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuStreamBatchMemOp_v2_ptsz"))
     }
 
     #[cold]
@@ -24607,14 +25843,24 @@ mod recorded {
     #[inline(never)]
     pub unsafe extern "C" fn cuUserObjectRetain(object: CUuserObject, count: c_uint) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(634, &Parameters2(object, count), || unsafe { plain::cuUserObjectRetain(object, count) })
+        let call = || {
+            activity::driver_call(634, &Parameters2(object, count), || unsafe {
+                plain::cuUserObjectRetain(object, count)
+            })
+        };
+        route::through(&[Key::Object(object as u64)], call).unwrap_or_else(|apart| apart.refused("cuUserObjectRetain"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuUserObjectRelease(object: CUuserObject, count: c_uint) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(635, &Parameters2(object, count), || unsafe { plain::cuUserObjectRelease(object, count) })
+        let call = || {
+            activity::driver_call(635, &Parameters2(object, count), || unsafe {
+                plain::cuUserObjectRelease(object, count)
+            })
+        };
+        route::through(&[Key::Object(object as u64)], call).unwrap_or_else(|apart| apart.refused("cuUserObjectRelease"))
     }
 
     #[cold]
@@ -24626,18 +25872,26 @@ mod recorded {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(636, &Parameters4(graph, object, count, flags), || unsafe {
-            plain::cuGraphRetainUserObject(graph, object, count, flags)
-        })
+        let call = || {
+            activity::driver_call(636, &Parameters4(graph, object, count, flags), || unsafe {
+                plain::cuGraphRetainUserObject(graph, object, count, flags)
+            })
+        };
+        route::through(&[Key::Object(graph as u64), Key::Object(object as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuGraphRetainUserObject"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuGraphReleaseUserObject(graph: CUgraph, object: CUuserObject, count: c_uint) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(637, &Parameters3(graph, object, count), || unsafe {
-            plain::cuGraphReleaseUserObject(graph, object, count)
-        })
+        let call = || {
+            activity::driver_call(637, &Parameters3(graph, object, count), || unsafe {
+                plain::cuGraphReleaseUserObject(graph, object, count)
+            })
+        };
+        route::through(&[Key::Object(graph as u64), Key::Object(object as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuGraphReleaseUserObject"))
     }
 
     #[cold]
@@ -24650,16 +25904,21 @@ mod recorded {
         flags: c_ulonglong,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(547, &Parameters5(ptr, size, alignment, addr, flags), || unsafe {
-            plain::cuMemAddressReserve(ptr, size, alignment, addr, flags)
-        })
+        let call = || {
+            activity::driver_call(547, &Parameters5(ptr, size, alignment, addr, flags), || unsafe {
+                plain::cuMemAddressReserve(ptr, size, alignment, addr, flags)
+            })
+        };
+        route::through(&[Key::Address(addr)], call).unwrap_or_else(|apart| apart.refused("cuMemAddressReserve"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuMemAddressFree(ptr: CUdeviceptr, size: usize) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(548, &Parameters2(ptr, size), || unsafe { plain::cuMemAddressFree(ptr, size) })
+        let call =
+            || activity::driver_call(548, &Parameters2(ptr, size), || unsafe { plain::cuMemAddressFree(ptr, size) });
+        route::through(&[Key::Address(ptr)], call).unwrap_or_else(|apart| apart.refused("cuMemAddressFree"))
     }
 
     #[cold]
@@ -24680,7 +25939,8 @@ mod recorded {
     #[inline(never)]
     pub unsafe extern "C" fn cuMemRelease(handle: CUmemGenericAllocationHandle) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(550, &Parameters1(handle), || unsafe { plain::cuMemRelease(handle) })
+        let call = || activity::driver_call(550, &Parameters1(handle), || unsafe { plain::cuMemRelease(handle) });
+        route::through(&[Key::Object(handle as u64)], call).unwrap_or_else(|apart| apart.refused("cuMemRelease"))
     }
 
     #[cold]
@@ -24693,16 +25953,21 @@ mod recorded {
         flags: c_ulonglong,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(551, &Parameters5(ptr, size, offset, handle, flags), || unsafe {
-            plain::cuMemMap(ptr, size, offset, handle, flags)
-        })
+        let call = || {
+            activity::driver_call(551, &Parameters5(ptr, size, offset, handle, flags), || unsafe {
+                plain::cuMemMap(ptr, size, offset, handle, flags)
+            })
+        };
+        route::through(&[Key::Address(ptr), Key::Object(handle as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuMemMap"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuMemUnmap(ptr: CUdeviceptr, size: usize) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(552, &Parameters2(ptr, size), || unsafe { plain::cuMemUnmap(ptr, size) })
+        let call = || activity::driver_call(552, &Parameters2(ptr, size), || unsafe { plain::cuMemUnmap(ptr, size) });
+        route::through(&[Key::Address(ptr)], call).unwrap_or_else(|apart| apart.refused("cuMemUnmap"))
     }
 
     #[cold]
@@ -24714,9 +25979,12 @@ mod recorded {
         count: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(553, &Parameters4(ptr, size, desc, count), || unsafe {
-            plain::cuMemSetAccess(ptr, size, desc, count)
-        })
+        let call = || {
+            activity::driver_call(553, &Parameters4(ptr, size, desc, count), || unsafe {
+                plain::cuMemSetAccess(ptr, size, desc, count)
+            })
+        };
+        route::through(&[Key::Address(ptr)], call).unwrap_or_else(|apart| apart.refused("cuMemSetAccess"))
     }
 
     #[cold]
@@ -24727,9 +25995,12 @@ mod recorded {
         ptr: CUdeviceptr,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(558, &Parameters3(flags, location, ptr), || unsafe {
-            plain::cuMemGetAccess(flags, location, ptr)
-        })
+        let call = || {
+            activity::driver_call(558, &Parameters3(flags, location, ptr), || unsafe {
+                plain::cuMemGetAccess(flags, location, ptr)
+            })
+        };
+        route::through(&[Key::Address(ptr)], call).unwrap_or_else(|apart| apart.refused("cuMemGetAccess"))
     }
 
     #[cold]
@@ -24741,9 +26012,13 @@ mod recorded {
         flags: c_ulonglong,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(554, &Parameters4(shareableHandle, handle, handleType, flags), || unsafe {
-            plain::cuMemExportToShareableHandle(shareableHandle, handle, handleType, flags)
-        })
+        let call = || {
+            activity::driver_call(554, &Parameters4(shareableHandle, handle, handleType, flags), || unsafe {
+                plain::cuMemExportToShareableHandle(shareableHandle, handle, handleType, flags)
+            })
+        };
+        route::through(&[Key::Object(handle as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuMemExportToShareableHandle"))
     }
 
     #[cold]
@@ -24779,9 +26054,13 @@ mod recorded {
         handle: CUmemGenericAllocationHandle,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(557, &Parameters2(prop, handle), || unsafe {
-            plain::cuMemGetAllocationPropertiesFromHandle(prop, handle)
-        })
+        let call = || {
+            activity::driver_call(557, &Parameters2(prop, handle), || unsafe {
+                plain::cuMemGetAllocationPropertiesFromHandle(prop, handle)
+            })
+        };
+        route::through(&[Key::Object(handle as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuMemGetAllocationPropertiesFromHandle"))
     }
 
     #[cold]

@@ -15,6 +15,7 @@ use orion_transport::fds;
 use orion_transport::lease::SignedLease;
 use orion_transport::proof::fresh_nonce;
 use orion_wire::address::Server;
+use orion_wire::handle::OWNERS_MAX as NODES_MAX;
 use orion_wire::refusal::Reason;
 use orion_wire::reserve;
 
@@ -34,6 +35,13 @@ const ANSWER_BYTES_MAX: usize = 1 << 20;
 /// What the controller has given.
 pub struct Granted {
     pub allocation: String,
+    /// By node, nearly always one.
+    pub parts: Vec<Part>,
+    pub claim: Claim,
+}
+
+/// What one node has given.
+pub struct Part {
     pub node: String,
     pub server: Server,
     /// GPU and vGPU of each.
@@ -41,7 +49,6 @@ pub struct Granted {
     pub lease: SignedLease,
     /// Of the node's oriond, if it shows one over a network.
     pub certificate: Option<Fingerprint>,
-    pub claim: Claim,
 }
 
 /// The connection over which vGPUs were given. They go back at once if it ends before the session has begun, as it does
@@ -142,7 +149,7 @@ pub fn ask(wanted: &Wanted, program: &str) -> Result<Granted, NoSession> {
             None => why,
             Some(Err(no)) => format!("{why}; {no}"),
             Some(Ok(granted)) => {
-                let Granted { places, node, .. } = &granted;
+                let Part { places, node, .. } = &granted.parts[0];
                 crate::say!("{why}; using {places} of the own reserve of this node, {node}");
                 return Ok(granted);
             }
@@ -192,20 +199,36 @@ fn round(
 fn granted(wanted: &Wanted, answer: &Object, line: Line) -> Result<Granted, NoSession> {
     let all = wanted.controllers.join(",");
     let text = |name: &str| answer.get(name).cloned().ok_or_else(|| damaged(&all, &format!("it has no {name}")));
-    let address = text("address")?;
-    let server = Server::parse(&address).map_err(|why| damaged(&all, &why))?;
-    let signature = hex(&text("signature")?).and_then(|bytes| bytes.try_into().ok());
-    let (Some(body), Some(signature)) = (hex(&text("lease")?), signature) else {
-        return Err(damaged(&all, "its lease is none").into());
+    // What further nodes have given has the number of the node behind its name.
+    let part = |number: usize| {
+        let text = |name: &str| text(&if number == 1 { name.to_owned() } else { format!("{name}_{number}") });
+        let server = Server::parse(&text("address")?).map_err(|why| damaged(&all, &why))?;
+        let signature = hex(&text("signature")?).and_then(|bytes| bytes.try_into().ok());
+        let (Some(body), Some(signature)) = (hex(&text("lease")?), signature) else {
+            return Err(damaged(&all, "its lease is none"));
+        };
+        let lease = SignedLease { body, signature };
+        let certificate = match text("certificate")? {
+            none if none.is_empty() => None,
+            text => Some(text.parse().map_err(|why: String| damaged(&all, &why))?),
+        };
+        Ok(Part { node: text("node")?, server, places: text("places")?, lease, certificate })
     };
-    let lease = SignedLease { body, signature };
-    let (allocation, node, places) = (text("allocation")?, text("node")?, text("places")?);
-    let certificate = match text("certificate")? {
-        none if none.is_empty() => None,
-        text => Some(text.parse().map_err(|why: String| damaged(&all, &why))?),
-    };
-    let claim = Claim::OfPool(Box::new(line));
-    Ok(Granted { allocation, node, server, places, lease, certificate, claim })
+    let nodes: usize = text("nodes")?.parse().map_err(|_| damaged(&all, "its number of nodes is none"))?;
+    if nodes > NODES_MAX {
+        let text = format!(
+            "the pool gives {} vGPUs of {nodes} nodes, and one program uses those of {NODES_MAX} at most; \
+                            ask for fewer (ORION_VGPU)",
+            wanted.vgpus
+        );
+        return Err(text.into());
+    }
+    let parts = (1..=nodes).map(part).collect::<Result<_, String>>()?;
+    let allocation = text("allocation")?;
+    match nodes {
+        0 => Err(damaged(&all, "it is of no node").into()),
+        _ => Ok(Granted { allocation, parts, claim: Claim::OfPool(Box::new(line)) }),
+    }
 }
 
 /// Gives back what no session came of. If that is not heard either, it goes back by itself in half a minute. What is of

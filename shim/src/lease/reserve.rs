@@ -15,7 +15,7 @@ use orion_transport::socket::{objection_to_folder, receive_timeout};
 use orion_wire::address::Server;
 use orion_wire::reserve::{self, Answer, Ask, KIND, RESERVE_VERSION, SOCKET};
 
-use super::ask::{Claim, Granted};
+use super::ask::{Claim, Granted, Part};
 use super::wanted::Wanted;
 
 /// An agent that is there answers at once.
@@ -64,7 +64,8 @@ fn granted(answer: Answer, agent: UnixStream) -> Result<Granted, String> {
     };
     let (server, lease) = (Server::parse(&address)?, SignedLease { body, signature });
     let (allocation, certificate) = (allocation.to_string(), certificate.map(Fingerprint));
-    Ok(Granted { allocation, node, server, places, lease, certificate, claim: Claim::OfReserve(agent) })
+    let parts = vec![Part { node, server, places, lease, certificate }];
+    Ok(Granted { allocation, parts, claim: Claim::OfReserve(agent) })
 }
 
 /// The first that is there of the places in which an agent listens, in a folder in which nobody else could have put it.

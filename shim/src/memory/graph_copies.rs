@@ -23,7 +23,7 @@ pub fn set_aside(s: &'static Session, host: u64, shape: Shape) -> Result<Staged,
     let bytes = shape.bytes() as u64;
     let range = HeapRange { offset: allocate(s, bytes)?, bytes };
     let staged = Staged { range, host, shape };
-    state().graph_copies.keep(&staged);
+    s.graph_copies.keep(&staged);
     Ok(staged)
 }
 
@@ -37,7 +37,7 @@ fn allocate(s: &Session, bytes: u64) -> Result<u64, CUresult> {
 
 /// No graph refers to the range at `offset` any more.
 pub fn release_staged(s: &Session, offset: u64) {
-    let gone = state().graph_copies.staged.lock().remove(&offset);
+    let gone = s.graph_copies.staged.lock().remove(&offset);
     if let Some(staged) = gone {
         release(s, staged.range);
     }
@@ -141,7 +141,7 @@ pub fn to_application(s: &Session, c: &mut CUDA_MEMCPY3D) {
     let original = |base: u64, place: Place, c: &CUDA_MEMCPY3D| {
         let (skipped, shape) = shape(&place, c)?;
         let offset = s.heap.offset_of(base.wrapping_add(skipped as u64), shape.bytes() as u64)?;
-        state().graph_copies.staged(offset).map(|known| known.host.wrapping_sub(skipped as u64))
+        s.graph_copies.staged(offset).map(|known| known.host.wrapping_sub(skipped as u64))
     };
     if c.srcMemoryType == CU_MEMORYTYPE_HOST {
         let place = Place { x: c.srcXInBytes, y: c.srcY, z: c.srcZ, pitch: c.srcPitch, height: c.srcHeight };

@@ -9,10 +9,8 @@ use orion_wire::message::graph_exec as message;
 use orion_wire::record::HeapRange;
 
 use crate::memory::{in_step, payload};
-use crate::session::attached::session;
 use crate::state::graph_launches::{HostCopy, Launch};
 use crate::state::lock::{Lock, Rank};
-use crate::state::process::state;
 use crate::state::session::Session;
 
 /// In shared memory only what was set aside needs work.
@@ -22,18 +20,18 @@ pub fn note_copies(s: &Session, exec: u64, found: &[message::HostCopy]) {
         .map(|&message::HostCopy { range, to_host }| HostCopy {
             range,
             to_host,
-            staged: state().graph_copies.staged(range.offset),
+            staged: s.graph_copies.staged(range.offset),
         })
         .filter(|copy| s.pages.must_bring() || copy.staged.is_some())
         .collect();
-    let mut all = state().graph_launches.copies.lock();
+    let mut all = s.graph_launches.copies.lock();
     let all = all.get_or_insert_default();
     if copies.is_empty() {
         all.remove(&exec);
     } else {
         all.insert(exec, Arc::new(copies));
     }
-    state().graph_launches.with_copies.store(all.len(), Ordering::Relaxed);
+    s.graph_launches.with_copies.store(all.len(), Ordering::Relaxed);
 }
 
 /// What a graph reads comes to the worker.
@@ -70,22 +68,21 @@ impl Launch {
 /// Runs a host function. It sees what copies before it in a graph brought into pageable memory, and what it writes to
 /// pinned memory is there for the graph's copies behind it. Copies from pageable memory have read it already: a driver
 /// does that when the graph is launched. A launch does not end meanwhile: its pageable memory may be gone then.
-pub fn around_host_function(function: impl FnOnce()) {
-    let Ok(s) = session() else { return function() };
-    if state().graph_launches.any_under_way.load(Ordering::Relaxed) {
-        state().graph_launches.change_under_way(|all| all.iter().for_each(|launch| launch.bring_out(s)));
+pub fn around_host_function(s: &'static Session, function: impl FnOnce()) {
+    if s.graph_launches.any_under_way.load(Ordering::Relaxed) {
+        s.graph_launches.change_under_way(|all| all.iter().for_each(|launch| launch.bring_out(s)));
     }
-    if !state().graph_launches.any_launched.load(Ordering::SeqCst) {
+    if !s.graph_launches.any_launched.load(Ordering::SeqCst) {
         return function();
     }
-    let launched: Vec<_> = state().graph_launches.change_launched(|all| all.values().cloned().collect());
+    let launched: Vec<_> = s.graph_launches.change_launched(|all| all.values().cloned().collect());
     let pinned = || launched.iter().flat_map(|copies| copies.iter()).filter(|copy| copy.staged.is_none());
     let read = |range: HeapRange| {
         let at = s.heap.at(range.offset, range.bytes);
         // SAFETY: the range lies inside the heap. What a carrier brings there meanwhile is no change of the function's.
         at.map_or_else(Vec::new, |at| unsafe { std::slice::from_raw_parts(at, range.bytes as usize) }.to_vec())
     };
-    let written = pinned().filter(|copy| copy.to_host && !in_step::is_kept_in_step(copy.range));
+    let written = pinned().filter(|copy| copy.to_host && !in_step::is_kept_in_step(s, copy.range));
     let before: Vec<_> = written.map(|copy| (copy.range, read(copy.range))).collect();
     function();
     // More than can be kept in step: what the function changed of what the graph had brought is brought again when the

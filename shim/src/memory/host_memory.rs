@@ -21,6 +21,7 @@ use orion_wire::record::HeapRange;
 
 use crate::answer::posted;
 use crate::session::call::{call, post};
+use crate::session::route::is_of;
 use crate::state::address_map::MemoryKind;
 use crate::state::heap::{PAGE, Region};
 use crate::state::host_memory::BLOCK;
@@ -38,7 +39,7 @@ pub fn allocate(s: &Session, bytes: u64) -> Result<HeapRange, CUresult> {
         return Ok(range);
     }
     let in_blocks = |more: Option<HeapRange>| {
-        let mut small = state().host_memory.small.lock();
+        let mut small = s.host_memory.small.lock();
         let region = small.get_or_insert_with(|| Region::of_blocks(BLOCK));
         if let Some(block) = more {
             region.release(block.offset, block.bytes);
@@ -70,7 +71,7 @@ fn take(s: &Session, bytes: u64, align: u64) -> Result<HeapRange, CUresult> {
     let start = std::time::Instant::now();
     while offset.is_none()
         && start.elapsed() < std::time::Duration::from_secs(10)
-        && !state().host_memory.freed.lock().is_empty()
+        && !s.host_memory.freed.lock().is_empty()
     {
         let wait = std::time::Duration::from_millis(20);
         allocator = allocator.wait_timeout(&s.staging_released, wait);
@@ -114,7 +115,7 @@ pub fn give_back(s: &Session, range: HeapRange) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn orion_heap_in_use(out: *mut [u64; 2]) {
     let in_use = crate::session::attached::session().map_or([0; 2], |s| {
-        let small = state().host_memory.small.lock().as_ref().map_or(0, Region::free_bytes);
+        let small = s.host_memory.small.lock().as_ref().map_or(0, Region::free_bytes);
         let allocator = s.heap_allocator.lock();
         let (staging, all) = (s.welcome.staging_bytes.min(s.welcome.heap_bytes), s.welcome.heap_bytes);
         let general = all - staging - allocator.general.free_bytes() - small;
@@ -126,12 +127,12 @@ pub unsafe extern "C" fn orion_heap_in_use(out: *mut [u64; 2]) {
 
 /// The worker is done with a range. False if it is not freed pinned memory.
 pub fn released(s: &Session, range: HeapRange) -> bool {
-    let Some(alone) = state().host_memory.freed.lock().remove(&range.offset) else {
+    let Some(alone) = s.host_memory.freed.lock().remove(&range.offset) else {
         return false;
     };
     if alone {
         give_back(s, range);
-    } else if let Some(small) = state().host_memory.small.lock().as_mut() {
+    } else if let Some(small) = s.host_memory.small.lock().as_mut() {
         // The worker has done so too: see its `clear`.
         if s.pages.are_separate()
             && let Some(at) = s.heap.at(range.offset, range.bytes)
@@ -150,11 +151,12 @@ pub fn shared_range(s: &Session, address: u64, bytes: u64) -> Option<HeapRange> 
         return Some(HeapRange { offset, bytes });
     }
     // Relaxed: whoever registered the memory told this thread so by other means.
-    if !state().host_memory.any_registered.load(Ordering::Relaxed) {
+    if !s.host_memory.any_registered.load(Ordering::Relaxed) {
         return None;
     }
     let range = state().addresses.find(address)?;
-    if range.kind != MemoryKind::RegisteredHost || range.device_pointer == 0 || range.bytes_from(address) < bytes {
+    let is_whole = range.device_pointer != 0 && range.bytes_from(address) >= bytes;
+    if range.kind != MemoryKind::RegisteredHost || !is_whole || !is_of(s, range.device) {
         return None;
     }
     Some(HeapRange { offset: range.owner + (address - page_of(range.base)), bytes })
@@ -162,15 +164,15 @@ pub fn shared_range(s: &Session, address: u64, bytes: u64) -> Option<HeapRange> 
 
 /// Where the application has a range of the heap.
 pub fn address_of(s: &Session, range: HeapRange) -> Option<u64> {
-    let moved = state().host_memory.moved.lock();
+    let moved = s.host_memory.moved.lock();
     let inside = |(_, (bytes, offset)): &(&u64, &(u64, u64))| range.offset.wrapping_sub(*offset) < *bytes;
     let registered = moved.iter().find(inside).map(|(first, (_, offset))| first + (range.offset - offset));
     registered.or_else(|| s.heap.at(range.offset, range.bytes).map(|at| at as u64))
 }
 
 /// What begins in registered memory has to end in it too: the driver takes no other copy.
-pub fn check_registered(address: u64, bytes: u64) -> Result<(), CUresult> {
-    if !state().host_memory.any_registered.load(Ordering::Relaxed) {
+pub fn check_registered(s: &Session, address: u64, bytes: u64) -> Result<(), CUresult> {
+    if !s.host_memory.any_registered.load(Ordering::Relaxed) {
         return Ok(());
     }
     match state().addresses.find(address) {
@@ -319,7 +321,7 @@ pub fn backing_in(maps: &str, first: u64, last: u64) -> Option<Backing> {
 /// expects a copy. It becomes private from here on.
 pub fn in_forked_child(s: &Session) {
     // A lock held by a thread that does not exist here stays locked; then nothing can be done.
-    let Some(moved) = state().host_memory.moved.try_lock() else { return };
+    let Some(moved) = s.host_memory.moved.try_lock() else { return };
     for (at, (bytes, offset)) in moved.iter() {
         // SAFETY: replaces a mapping of the heap by a private mapping of the same pages. If the descriptor was
         // closed or is something else by now the old mapping stays, or the pages' size gives it away.

@@ -10,7 +10,6 @@
 
 // UNSAFETY: tells the system how punctual the thread's sleeps are to be.
 
-use std::sync::Once;
 use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
@@ -24,7 +23,6 @@ use orion_wire::message::host_memory::{MemHostAlloc, Pinned};
 use orion_wire::record::{HeapRange, op};
 
 use crate::memory::payload;
-use crate::session::attached::session;
 use crate::session::call::{call, post, post_to};
 use crate::state::address_map::Range;
 use crate::state::heap::PAGE;
@@ -38,35 +36,35 @@ use crate::system::threads::spawn;
 const INTERVAL_MIN: Duration = Duration::from_micros(20);
 const INTERVAL_MAX: Duration = Duration::from_millis(1);
 
-fn lock_to_receive() -> Guard<'static, Mirror> {
-    state().in_step.receiving.fetch_add(1, Ordering::SeqCst);
-    let mirror = lock();
-    state().in_step.receiving.fetch_sub(1, Ordering::SeqCst);
+fn lock_to_receive(s: &'static Session) -> Guard<'static, Mirror> {
+    s.in_step.receiving.fetch_add(1, Ordering::SeqCst);
+    let mirror = lock(s);
+    s.in_step.receiving.fetch_sub(1, Ordering::SeqCst);
     mirror
 }
 
-fn lock() -> Guard<'static, Mirror> {
-    state().in_step.mirror.lock()
+fn lock(s: &'static Session) -> Guard<'static, Mirror> {
+    s.in_step.mirror.lock()
 }
 
-fn count(mirror: &Mirror) {
-    state().in_step.mirrored_count.store(mirror.len(), Ordering::Release);
-    state().in_step.any_live.store(mirror.has_live(), Ordering::Release);
+fn count(s: &Session, mirror: &Mirror) {
+    s.in_step.mirrored_count.store(mirror.len(), Ordering::Release);
+    s.in_step.any_live.store(mirror.has_live(), Ordering::Release);
 }
 
 /// From now on changes of an allocation reach kernels, and theirs reach the application.
 pub fn mirror(s: &'static Session, entry: &Range) -> Result<(), CUresult> {
     let range = HeapRange { offset: entry.owner, bytes: (entry.base % PAGE + entry.bytes).next_multiple_of(PAGE) };
-    if lock().has(range) {
+    if lock(s).has(range) {
         return Ok(());
     }
     // What copies are still writing to it in the worker has to be here first: all of it is announced below. Nothing
     // else is waited for: a kernel that runs may be waiting for this very thread.
     let request = |request| MemHostAlloc { request, range: range.into() };
     call(MemHostAlloc::OP, |w| request(Pinned::Copied).encode(w), |_| Ok(()))?;
-    let _in_order = state().in_step.sending.lock();
+    let _in_order = s.in_step.sending.lock();
     {
-        let mut mirror = lock();
+        let mut mirror = lock(s);
         if mirror.has(range) {
             return Ok(());
         }
@@ -79,51 +77,48 @@ pub fn mirror(s: &'static Session, entry: &Range) -> Result<(), CUresult> {
             return Err(CUDA_ERROR_NOT_SUPPORTED);
         }
         mirror.add(&s.heap, range).map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
-        count(&mirror);
+        count(s, &mirror);
     }
     payload::announce(s, range);
     let code = post(MemHostAlloc::OP, |w| request(Pinned::Mapped).encode(w));
     if code != CUDA_SUCCESS {
-        forget_mirrored(range);
+        forget_mirrored(s, range);
         return Err(code);
     }
-    if state().in_step.any_live.load(Ordering::Acquire) {
+    if s.in_step.any_live.load(Ordering::Acquire) {
         start_looking(s);
     }
     Ok(())
 }
 
-pub fn forget_mirrored(range: HeapRange) {
-    if state().in_step.mirrored_count.load(Ordering::Relaxed) != 0 {
-        let mut mirror = lock();
+pub fn forget_mirrored(s: &'static Session, range: HeapRange) {
+    if s.in_step.mirrored_count.load(Ordering::Relaxed) != 0 {
+        let mut mirror = lock(s);
         mirror.remove(range.offset);
-        count(&mirror);
+        count(s, &mirror);
     }
 }
 
 /// A carrier is about to bring bytes from the worker: they are no change of the application's.
-pub fn arriving(offset: u64, bytes: u64) {
-    if state().in_step.mirrored_count.load(Ordering::Acquire) != 0 {
-        lock_to_receive().arriving(HeapRange { offset, bytes });
+pub fn arriving(s: &'static Session, offset: u64, bytes: u64) {
+    if s.in_step.mirrored_count.load(Ordering::Acquire) != 0 {
+        lock_to_receive(s).arriving(HeapRange { offset, bytes });
     }
 }
 
-pub fn arrived(offset: u64, bytes: u64) {
-    if state().in_step.mirrored_count.load(Ordering::Acquire) != 0
-        && let Ok(s) = session()
-    {
-        lock_to_receive().arrived(&s.heap, HeapRange { offset, bytes });
+pub fn arrived(s: &'static Session, offset: u64, bytes: u64) {
+    if s.in_step.mirrored_count.load(Ordering::Acquire) != 0 {
+        lock_to_receive(s).arrived(&s.heap, HeapRange { offset, bytes });
     }
 }
 
 /// A carrier has bytes that the device changed.
-pub fn patch(body: &[u8]) -> Result<(), Fault> {
-    let Ok(s) = session() else { return Ok(()) };
-    let notice = lock_to_receive().apply(&s.heap, body)?;
-    state().in_step.idle_after.fetch_max(notice.idle_after, Ordering::Relaxed);
-    if notice.live && state().in_step.eager.load(Ordering::Relaxed) {
-        state().in_step.answer.store(true, Ordering::Relaxed);
-        state().in_step.wake_if(|why| why != 0);
+pub fn patch(s: &'static Session, body: &[u8]) -> Result<(), Fault> {
+    let notice = lock_to_receive(s).apply(&s.heap, body)?;
+    s.in_step.idle_after.fetch_max(notice.idle_after, Ordering::Relaxed);
+    if notice.live && s.in_step.eager.load(Ordering::Relaxed) {
+        s.in_step.answer.store(true, Ordering::Relaxed);
+        s.in_step.wake_if(|why| why != 0);
     }
     Ok(())
 }
@@ -134,14 +129,14 @@ pub fn patch(body: &[u8]) -> Result<(), Fault> {
 pub fn before_access(s: &'static Session, address: u64) {
     if s.pages.must_bring() {
         note_parameter(s, address);
-        before_launch();
+        before_launch(s);
     }
 }
 
 /// Has a carrier bring the source of a copy over, but for what an earlier copy writes there. Of mirrored memory only
 /// what the application changed: the rest of it the worker has, and perhaps newer, from a kernel.
 pub fn announce_source(s: &'static Session, range: HeapRange) {
-    if state().in_step.mirrored_count.load(Ordering::Relaxed) != 0 && lock().covers(range) {
+    if s.in_step.mirrored_count.load(Ordering::Relaxed) != 0 && lock(s).covers(range) {
         send(s, Scope::All);
         return;
     }
@@ -150,7 +145,7 @@ pub fn announce_source(s: &'static Session, range: HeapRange) {
 
 /// As [`announce_source`], of the rows of a copy; `all` is from the first to the last.
 pub fn announce_rows(s: &'static Session, all: HeapRange, rows: &[HeapRange]) {
-    if state().in_step.mirrored_count.load(Ordering::Relaxed) != 0 && lock().covers(all) {
+    if s.in_step.mirrored_count.load(Ordering::Relaxed) != 0 && lock(s).covers(all) {
         send(s, Scope::All);
     } else {
         rows.iter().for_each(|row| announce_unexpected(s, *row));
@@ -164,8 +159,8 @@ fn announce_unexpected(s: &'static Session, range: HeapRange) {
         return;
     }
     loop {
-        let (parts, ever) = state().on_the_way.not_expected(range);
-        let still = || state().on_the_way.ever() == ever;
+        let (parts, ever) = s.on_the_way.not_expected(range);
+        let still = || s.on_the_way.ever() == ever;
         // What is lost with the session is no loss.
         if parts.into_iter().all(|part| crate::session::call::post_range(s, part, still).unwrap_or(true)) {
             return;
@@ -176,20 +171,20 @@ fn announce_unexpected(s: &'static Session, range: HeapRange) {
 /// A copy is about to be made whose destination is `range`: what the application wrote there before goes first, or it
 /// would be found later and undo the copy.
 pub fn before_overwrite(s: &'static Session, range: HeapRange) {
-    if state().in_step.mirrored_count.load(Ordering::Relaxed) != 0 && lock().overlaps(range) {
+    if s.in_step.mirrored_count.load(Ordering::Relaxed) != 0 && lock(s).overlaps(range) {
         send(s, Scope::All);
     }
 }
 
 /// Whether all of the range is kept in step.
-pub fn is_kept_in_step(range: HeapRange) -> bool {
-    state().in_step.mirrored_count.load(Ordering::Relaxed) != 0 && lock().covers(range)
+pub fn is_kept_in_step(s: &'static Session, range: HeapRange) -> bool {
+    s.in_step.mirrored_count.load(Ordering::Relaxed) != 0 && lock(s).covers(range)
 }
 
 /// A graph writes to the range, and what it has written may be looked at before it is over: from now on a mirrored
 /// client keeps that memory in step.
 pub fn note_written(s: &'static Session, range: HeapRange) {
-    if !is_kept_in_step(range)
+    if !is_kept_in_step(s, range)
         && let Some(address) = crate::memory::host_memory::address_of(s, range)
     {
         note_parameter(s, address);
@@ -214,35 +209,33 @@ pub fn note_parameter(s: &'static Session, word: u64) {
 /// Brings the worker what the application changed in memory that kernels may read. One load where there is no
 /// such memory.
 #[inline]
-pub fn before_launch() {
-    if state().in_step.mirrored_count.load(Ordering::Relaxed) != 0 {
-        announce_changes();
+pub fn before_launch(s: &'static Session) {
+    if s.in_step.mirrored_count.load(Ordering::Relaxed) != 0 {
+        announce_changes(s);
     }
 }
 
 #[cold]
-fn announce_changes() {
-    if let Ok(s) = session() {
-        send(s, Scope::All);
-    }
+fn announce_changes(s: &'static Session) {
+    send(s, Scope::All);
 }
 
 /// True if anything had changed.
 fn send(s: &'static Session, scope: Scope) -> bool {
     // One comparison serves all who came before it began. Also publishes what this thread wrote.
-    let begun = state().in_step.comparisons.fetch_add(0, Ordering::SeqCst);
-    let _in_order = state().in_step.sending.lock();
+    let begun = s.in_step.comparisons.fetch_add(0, Ordering::SeqCst);
+    let _in_order = s.in_step.sending.lock();
     if scope == Scope::All {
-        if state().in_step.comparisons.load(Ordering::SeqCst) != begun {
+        if s.in_step.comparisons.load(Ordering::SeqCst) != begun {
             return true;
         }
-        state().in_step.comparisons.fetch_add(1, Ordering::SeqCst);
+        s.in_step.comparisons.fetch_add(1, Ordering::SeqCst);
     }
     // The carrier goes first: all wait for what it brings, and the lock is not fair.
-    while state().in_step.receiving.load(Ordering::SeqCst) != 0 {
+    while s.in_step.receiving.load(Ordering::SeqCst) != 0 {
         std::thread::yield_now();
     }
-    let patches = lock().collect(&s.heap, scope, Notice::default());
+    let patches = lock(s).collect(&s.heap, scope, Notice::default());
     for body in &patches {
         // What is lost with the session is no loss.
         post_to(s, op::HEAP_PATCH, |w| w.extend_from_slice(body));
@@ -255,9 +248,8 @@ const EAGERNESS: u32 = 8;
 const PAUSE: u32 = 2;
 
 fn start_looking(s: &'static Session) {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        state().in_step.started.store(true, Ordering::SeqCst);
+    s.in_step.looking.call_once(|| {
+        s.in_step.started.store(true, Ordering::SeqCst);
         if let Err(e) = spawn("orion-in-step", 1 << 20, move || look(s)) {
             crate::say!("starting a thread failed: {e}; running kernels will not see what the host writes");
         }
@@ -268,17 +260,17 @@ fn look(s: &'static Session) {
     // SAFETY: a number for the calling thread; sleeps end when they should, not up to 50 us later.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
     let may_be_busy = || {
-        state().in_step.any_live.load(Ordering::Acquire)
-            && s.last_work.load(Ordering::SeqCst) > state().in_step.idle_after.load(Ordering::SeqCst)
+        s.in_step.any_live.load(Ordering::Acquire)
+            && s.last_work.load(Ordering::SeqCst) > s.in_step.idle_after.load(Ordering::SeqCst)
     };
     let (mut interval, mut eagerness) = (INTERVAL_MIN, EAGERNESS);
-    while !crate::session::carrier::lost() {
+    while !crate::session::carrier::lost(s) {
         if !may_be_busy() {
-            doze(IDLE, Duration::from_secs(1), || !may_be_busy());
+            doze(s, IDLE, Duration::from_secs(1), || !may_be_busy());
             interval = INTERVAL_MIN;
             continue;
         }
-        let asked = state().in_step.answer.swap(false, Ordering::Relaxed);
+        let asked = s.in_step.answer.swap(false, Ordering::Relaxed);
         if send(s, Scope::Live) {
             (interval, eagerness) = (INTERVAL_MIN, EAGERNESS);
         } else if asked && eagerness > 0 {
@@ -286,30 +278,30 @@ fn look(s: &'static Session) {
         } else {
             interval = (interval * 2).min(INTERVAL_MAX);
         }
-        state().in_step.eager.store(eagerness > 0, Ordering::Relaxed);
+        s.in_step.eager.store(eagerness > 0, Ordering::Relaxed);
         let spin = Spin::adaptive(interval);
-        let answered = || state().in_step.answer.load(Ordering::Relaxed);
+        let answered = || s.in_step.answer.load(Ordering::Relaxed);
         // With cores to spare a short pause is spent awake: it would take longer to wake up.
         let began = Instant::now();
         let is_short = interval <= Duration::from_micros(100) && !spin.yields;
         if !(is_short && spin.until(answered)) {
             let rest = interval.saturating_sub(began.elapsed());
             if !rest.is_zero() {
-                doze(PAUSE, rest, || !answered());
+                doze(s, PAUSE, rest, || !answered());
             }
         }
     }
 }
 
 /// Sleeps until woken, at most `timeout`, if there still is reason to.
-fn doze(why: u32, timeout: Duration, still: impl Fn() -> bool) {
-    state().in_step.asleep.store(why, Ordering::SeqCst);
+fn doze(s: &Session, why: u32, timeout: Duration, still: impl Fn() -> bool) {
+    s.in_step.asleep.store(why, Ordering::SeqCst);
     // Set first, then one more look: whoever gives reason to wake up looks at the word afterwards.
     fence(Ordering::SeqCst);
     if still() {
-        futex::wait(&state().in_step.asleep, why, Some(timeout), Among::Threads);
+        futex::wait(&s.in_step.asleep, why, Some(timeout), Among::Threads);
     }
-    state().in_step.asleep.store(0, Ordering::SeqCst);
+    s.in_step.asleep.store(0, Ordering::SeqCst);
 }
 
 /// One operation of a batch may use host memory: its address is the second word of all that have one.

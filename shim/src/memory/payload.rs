@@ -75,8 +75,9 @@ impl<'a> Payload<'a> {
 }
 
 /// Has a carrier bring a range of the heap over before the next record.
-pub fn announce(s: &Session, range: HeapRange) {
+pub fn announce(s: &'static Session, range: HeapRange) {
     if s.pages.must_bring() && range.bytes > 0 {
-        crate::session::call::post(HeapWritten::OP, |w| HeapWritten { range: range.into() }.encode(w));
+        // Also where no context of the session's is current.
+        crate::session::call::post_to(s, HeapWritten::OP, |w| HeapWritten { range: range.into() }.encode(w));
     }
 }

@@ -23,7 +23,7 @@ impl Staging {
             if let Some(offset) = allocator.staging.allocate(bytes as u64, PAGE) {
                 return Ok(Staging { s, range: HeapRange { offset, bytes: bytes as u64 } });
             }
-            if crate::session::carrier::lost() {
+            if crate::session::carrier::lost(s) {
                 return Err(crate::session::lost::SESSION_LOST);
             }
             allocator = allocator.wait_timeout(&s.staging_released, Duration::from_millis(100));

@@ -18,8 +18,7 @@ use orion_wire::message::callback::{CallbackDone, RunCallback, StreamCall, Task}
 use orion_wire::record::{Header, HeapRange};
 
 use crate::objects::handles;
-use crate::session::attached::session;
-use crate::session::call::post;
+use crate::session::call::post_to;
 use crate::state::callback::{Function, IN_CALLBACK, Job};
 use crate::state::process::state;
 use crate::state::session::Session;
@@ -29,12 +28,12 @@ impl Job {
     fn run(self) {
         // Relaxed: what matters is what this thread itself sees.
         state().callbacks.any_run.store(true, Ordering::Relaxed);
-        crate::memory::graph_launches::around_host_function(|| self.call());
+        crate::memory::graph_launches::around_host_function(self.s, || self.call());
         if let Function::Destroy(_, name) = self.registered.function {
             handles::release(name);
         } else {
-            announce_again(!self.registered.kept);
-            post(CallbackDone::OP, |w| CallbackDone { round: self.id }.encode(w));
+            announce_again(self.s, !self.registered.kept);
+            post_to(self.s, CallbackDone::OP, |w| CallbackDone { round: self.id }.encode(w));
         }
     }
 
@@ -54,15 +53,12 @@ impl Job {
 }
 
 /// A host function has run: what it may have written comes to the worker before the copies behind it start.
-fn announce_again(counted: bool) {
-    if let Ok(s) = session() {
-        let ranges: Vec<HeapRange> =
-            state().callbacks.change_sources(|all| all.iter().flat_map(|s| &s.ranges).copied().collect());
-        for range in ranges {
-            crate::memory::in_step::announce_source(s, range);
-        }
-        crate::memory::in_step::before_launch();
+fn announce_again(s: &'static Session, counted: bool) {
+    let ranges: Vec<HeapRange> = s.sources.change(|all| all.iter().flat_map(|s| &s.ranges).copied().collect());
+    for range in ranges {
+        crate::memory::in_step::announce_source(s, range);
     }
+    crate::memory::in_step::before_launch(s);
     if counted {
         // Nothing is lost if the count is too high: more copies are noted than have to be.
         let less = |n: u32| Some(n.saturating_sub(1));
@@ -93,7 +89,7 @@ pub fn run(s: &'static Session, header: &Header, mut r: Reader<'_>) {
         }
     };
     match asked_for {
-        Some(registered) => hand_on(Job { id: header.context, registered, status }),
+        Some(registered) => hand_on(Job { s, id: header.context, registered, status }),
         None => _ = crate::session::lost::broken("a callback that this program did not register"),
     }
 }

@@ -9,14 +9,14 @@ use crate::answer::posted;
 use crate::objects::{context_wire, handles};
 use crate::session::context::lookup;
 use crate::session::device::facts;
-use crate::state::context::{ACTIVE, API_VERSION, Context, DYING, INACTIVE, pop_if_top};
+use crate::state::context::{ACTIVE, Context, DYING, INACTIVE, pop_if_top};
 use crate::state::device::Facts;
 use crate::state::process::state;
 
 /// A green context was made: it retains its device's primary context, and its `CUcontext` is known from now on.
 pub fn adopt(handle: Handle, green: Handle, dev: CUdevice) -> Result<(), CUresult> {
     let primary = retain(dev)?;
-    let context = Context { green: green.0, ..Context::new(handle.0, dev as u32, false, API_VERSION) };
+    let context = Context { green: green.0, ..Context::new(handle.0, (dev as u32, primary.session)) };
     let context = state().contexts.created.insert(handle, context);
     state().contexts.bring_to_life(context, primary.flags.load(Ordering::Relaxed));
     state().contexts.green.lock().push(context);
@@ -58,7 +58,7 @@ pub fn destroy(context: &'static Context) -> Result<(), CUresult> {
     if !context.begin_death() {
         return Err(CUDA_ERROR_CONTEXT_IS_DESTROYED);
     }
-    let destroyed = context_wire::destroy(context.handle);
+    let destroyed = context_wire::destroy(context);
     context.end_life();
     pop_if_top(context);
     bury(context);

@@ -8,18 +8,20 @@ use orion_wire::message::field::{Existing, New, Ordinal};
 
 #[cfg(not(test))]
 use crate::session::call::{call, post};
+use crate::session::route::of_device;
+use crate::state::context::Context;
 #[cfg(test)]
 use tests::{call, post};
 
 /// Creates a context under a handle of our choice.
 pub fn create(handle: u64, flags: u32, device: u32) -> Result<(), CUresult> {
     let q = CtxCreate { context: New(handle), flags, device: Ordinal(device as i32) };
-    call(CtxCreate::OP, |w| q.encode(w), |_| Ok(()))
+    of_device(device, || call(CtxCreate::OP, |w| q.encode(w), |_| Ok(())))
 }
 
-pub fn destroy(handle: u64) -> Result<(), CUresult> {
-    let q = CtxDestroy { context: Existing(handle) };
-    call(CtxDestroy::OP, |w| q.encode(w), |_| Ok(()))
+pub fn destroy(context: &Context) -> Result<(), CUresult> {
+    let q = CtxDestroy { context: Existing(context.handle) };
+    of_device(context.device, || call(CtxDestroy::OP, |w| q.encode(w), |_| Ok(())))
 }
 
 pub fn set_flags(flags: u32) -> CUresult {
@@ -47,17 +49,17 @@ pub fn reset_persisting_l2_cache() -> CUresult {
 /// has the context again when it is next used. Posted, because cudart releases while the process exits.
 pub fn primary_released(device: u32) -> CUresult {
     let q = DevicePrimaryCtxRelease { device: Ordinal(device as i32) };
-    post(DevicePrimaryCtxRelease::OP, |w| q.encode(w))
+    of_device(device, || post(DevicePrimaryCtxRelease::OP, |w| q.encode(w)))
 }
 
 pub fn primary_reset(device: u32) -> Result<(), CUresult> {
     let q = DevicePrimaryCtxReset { device: Ordinal(device as i32) };
-    call(DevicePrimaryCtxReset::OP, |w| q.encode(w), |_| Ok(()))
+    of_device(device, || call(DevicePrimaryCtxReset::OP, |w| q.encode(w), |_| Ok(())))
 }
 
 pub fn primary_set_flags(device: u32, flags: u32) -> CUresult {
     let q = calls::cuDevicePrimaryCtxSetFlags_v2 { dev: device as i32, flags };
-    post(calls::cuDevicePrimaryCtxSetFlags_v2::OP, |w| q.encode(w))
+    of_device(device, || post(calls::cuDevicePrimaryCtxSetFlags_v2::OP, |w| q.encode(w)))
 }
 
 /// A worker that agrees to everything and remembers what this thread asked.

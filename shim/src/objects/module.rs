@@ -17,8 +17,10 @@ use orion_wire::{Fault, Reader};
 
 use crate::memory::payload::Payload;
 use crate::objects::image;
+use crate::report::refuse;
 use crate::session::attached::session;
 use crate::session::call::{call, call_any, post};
+use crate::session::route;
 use crate::state::function::Function;
 use crate::state::lock::{Lock, Rank};
 use crate::state::module::Loaded;
@@ -64,12 +66,12 @@ pub unsafe fn name_of(name: *const c_char) -> Result<&'static CStr, CUresult> {
 }
 
 /// Loads an image as a module (needs a context) or as a library (does not).
-pub fn load(kind: Kind, image: &[u8], options: &mut jit::Options) -> Result<u64, CUresult> {
+pub fn load(kind: Kind, bytes: &[u8], options: &mut jit::Options) -> Result<u64, CUresult> {
     let s = session()?;
     if kind == Kind::Module && context::current() == 0 {
         return Err(CUDA_ERROR_INVALID_CONTEXT);
     }
-    let payload = Payload::new(s, image)?;
+    let payload = Payload::new(s, bytes)?;
     let handle = state().handles.reserve_in(kind, if kind == Kind::Module { context::current_home() } else { 0 });
     let (image, told) = (payload.told(), options.told());
     // The logs come back whatever the result is, if the image got as far as the driver.
@@ -103,6 +105,9 @@ pub fn load(kind: Kind, image: &[u8], options: &mut jit::Options) -> Result<u64,
     };
     match result {
         Ok(CUDA_SUCCESS) => {
+            if kind == Kind::Library {
+                load_elsewhere(handle, bytes, options);
+            }
             remember(handle, context::current_home());
             Ok(handle.0)
         }
@@ -111,6 +116,22 @@ pub fn load(kind: Kind, image: &[u8], options: &mut jit::Options) -> Result<u64,
             Err(code)
         }
     }
+}
+
+/// A library is the same in all sessions. Where its image does not fit its kernels are not found.
+fn load_elsewhere(handle: Handle, bytes: &[u8], options: &jit::Options) {
+    route::in_others(|s| {
+        let answer = Payload::new(s, bytes).and_then(|payload| {
+            let q = LibraryLoadData { library: handle.into(), image: payload.told(), options: options.told() };
+            call(LibraryLoadData::OP, |w| q.encode(w), |_| Ok(()))
+        });
+        if let Err(code) = answer {
+            crate::say!(
+                "a library was loaded, but not on the node at {} ({code}): its kernels do not run there",
+                s.server
+            );
+        }
+    });
 }
 
 /// Loads what a private entry of the runtime's table passes: an image, as a module.
@@ -167,7 +188,9 @@ pub fn unload(handle: Handle) -> CUresult {
     let result = if handle.is(Kind::Module) {
         post(ModuleUnload::OP, |w| ModuleUnload { module: handle.into() }.encode(w))
     } else {
-        post(LibraryUnload::OP, |w| LibraryUnload { library: handle.into() }.encode(w))
+        let here = post(LibraryUnload::OP, |w| LibraryUnload { library: handle.into() }.encode(w));
+        route::in_others(|_| _ = post(LibraryUnload::OP, |w| LibraryUnload { library: handle.into() }.encode(w)));
+        here
     };
     crate::objects::handles::release(handle);
     result
@@ -201,7 +224,9 @@ pub fn find(owner: u64, name: &CStr) -> Result<u64, CUresult> {
         call(ModuleGetFunction::OP, |w| q.encode(w), |r| layout(&ModuleGetFunctionReply::decode(r)?.layout))
     } else {
         let q = LibraryGetKernel { library: Existing(owner.handle), kernel: new, name: told };
-        call(LibraryGetKernel::OP, |w| q.encode(w), |r| layout(&LibraryGetKernelReply::decode(r)?.layout))
+        let ask = || call(LibraryGetKernel::OP, |w| q.encode(w), |r| layout(&LibraryGetKernelReply::decode(r)?.layout));
+        // Whoever launches it there is told if it is not found.
+        ask().inspect(|_| route::in_others(|_| _ = ask()))
     };
     let layout = match answer {
         Ok(layout) => layout,
@@ -262,6 +287,10 @@ pub fn global(owner: u64, name: &CStr) -> Result<(CUdeviceptr, usize), CUresult>
         let found = call(LibraryGetGlobal::OP, |w| q.encode(w), LibraryGetGlobalReply::decode)?;
         (found.address, found.bytes as usize)
     };
+    if route::is_taken(found.0, found.1 as u64) {
+        refuse::refused("a variable of a module", "it lies at an address where memory of another node's lies");
+        return Err(CUDA_ERROR_NOT_SUPPORTED);
+    }
     let device = context::current_device().unwrap_or(0);
     state().addresses.insert_device(found.0, found.1 as u64, address_map::MemoryKind::ModuleGlobal, ctx, device);
     owner.globals.lock().insert(key, found);

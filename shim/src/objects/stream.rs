@@ -10,8 +10,9 @@ use crate::state::stream::Stream;
 
 /// Priorities beyond the device's range are clamped, as the driver documents.
 pub fn clamped(priority: i32, device: u32) -> Result<i32, CUresult> {
-    let index = crate::session::device::worker_ordinal(device).unwrap_or(0) as usize;
-    let (least, greatest) = session()?.welcome.devices[index].stream_priorities;
+    session()?;
+    let device = crate::session::device::told(device).ok_or(CUDA_ERROR_INVALID_DEVICE)?;
+    let (least, greatest) = device.stream_priorities;
     Ok(priority.clamp(greatest.min(least), least.max(greatest)))
 }
 

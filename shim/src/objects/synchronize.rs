@@ -71,7 +71,7 @@ pub fn synchronize(what: Awaited) -> CUresult {
             return Ok(());
         }
         // What the host wrote to mapped memory may be what the device waits for.
-        crate::memory::in_step::before_launch();
+        crate::memory::in_step::before_launch(s);
         let ticket = start(s, what.op(), |w| what.encode(w))?;
         let reply = wait(s, ticket)?;
         let handled = what.events(&reply.body).map_or(Ok(()), |events| crate::session::progress::wait_for(s, events));
@@ -88,6 +88,8 @@ pub fn synchronize(what: Awaited) -> CUresult {
 }
 
 pub fn query(op: u16, encode: impl FnOnce(&mut Vec<u8>)) -> CUresult {
-    crate::memory::in_step::before_launch();
+    if let Ok(s) = session() {
+        crate::memory::in_step::before_launch(s);
+    }
     crate::session::call::call(op, encode, |_| Ok(())).err().unwrap_or(CUDA_SUCCESS)
 }

@@ -1,4 +1,4 @@
-//! Whether there is a session.
+//! Whether there is a session, and which is meant.
 
 // UNSAFETY: publishes one leaked object through an atomic pointer, so that the hottest calls pay one load.
 
@@ -6,10 +6,12 @@ use std::sync::atomic::Ordering;
 
 use orion_cuda::sys::*;
 
+use crate::state::context;
 use crate::state::process::state;
 use crate::state::session::{Greeted, Session};
 
-/// The session, or `CUDA_ERROR_NOT_INITIALIZED` before `cuInit` and in a child forked after it.
+/// The session that the current context is of, or `CUDA_ERROR_NOT_INITIALIZED` before `cuInit` and in a child forked
+/// after it.
 #[inline]
 pub fn session() -> Result<&'static Session, CUresult> {
     // Acquire pairs with the store in `initialized`.
@@ -28,23 +30,29 @@ pub fn initialized() {
 }
 
 pub fn attached() -> Result<&'static Session, CUresult> {
-    // Acquire pairs with the store in `attach`.
+    // Acquire pairs with the store in `publish`.
     let p = state().attachment.published.load(Ordering::Acquire);
     if p.is_null() || state().fork.in_forked_child() {
-        return Err(CUDA_ERROR_NOT_INITIALIZED);
+        return one_of_several();
     }
     // SAFETY: a published session is never freed.
     Ok(unsafe { &*p })
 }
 
+/// A process has one session or none, unless its vGPUs lie on several nodes.
+#[cold]
+#[inline(never)]
+fn one_of_several() -> Result<&'static Session, CUresult> {
+    let found = state().attachment.get(context::current_session()).filter(|_| !state().fork.in_forked_child());
+    found.ok_or(CUDA_ERROR_NOT_INITIALIZED)
+}
+
 /// What is known of the devices, if anything is. Also in a forked child, for nothing is sent.
 pub fn greeted() -> Option<&'static Greeted> {
-    // Acquire pairs with the store in `attach`.
-    let p = state().attachment.published.load(Ordering::Acquire);
-    if !p.is_null() {
-        // SAFETY: a published session is never freed.
-        let welcome = unsafe { &(*p).welcome };
-        let _ = state().attachment.greeted.set(Ok(Greeted::from(welcome)));
+    if state().attachment.greeted.get().is_none()
+        && let Some(greeting) = state().attachment.greeting()
+    {
+        let _ = state().attachment.greeted.set(Ok(greeting));
     }
     state().attachment.greeted.get()?.as_ref().ok()
 }

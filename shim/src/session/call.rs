@@ -187,7 +187,7 @@ const SPARE_BYTES: usize = 16 << 10;
 const SPARE_FOR_CHANGES_BYTES: usize = 1 << 20;
 
 fn spare(s: &Session) -> usize {
-    let may_change = s.pages.must_bring() && state().callbacks.may_run() && state().in_step.any();
+    let may_change = s.pages.must_bring() && state().callbacks.may_run() && s.in_step.any();
     if may_change { SPARE_FOR_CHANGES_BYTES } else { SPARE_BYTES }
 }
 
@@ -239,7 +239,7 @@ pub fn send_with(
         match producer.reserve(room) {
             Ok(Some(at)) => break at,
             Ok(None) => {
-                if crate::session::carrier::lost() {
+                if crate::session::carrier::lost(s) {
                     return Err(SESSION_LOST);
                 }
                 let spin = Spin::adaptive(Duration::from_micros(200));
@@ -273,7 +273,7 @@ pub fn send_with(
         s.commands.store(commands, Ordering::Relaxed);
         if op >= op::HAND_FIRST {
             s.last_work.store(commands, Ordering::Relaxed);
-            state().in_step.work_sent();
+            s.in_step.work_sent();
         }
     }
     // Counted under the ring's lock, so no other thread writes it meanwhile: a locked addition would cost 20 cycles.

@@ -1,11 +1,11 @@
 //! How this process reaches its worker.
 //!
-//! The work is done by `orion_transport::carrier`; this module says where the server is, who we are, and keeps the
-//! one connection that a process has.
+//! The work is done by `orion_transport::carrier`; this module says where the server is and who we are.
 
 // UNSAFETY: closes descriptors in a forked child, where nothing else may be touched.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use orion_ring::{Heap, Memory};
@@ -18,12 +18,13 @@ use orion_transport::socket::objection_to_folder;
 use orion_wire::Pages;
 use orion_wire::address;
 use orion_wire::hello::Welcome;
+use orion_wire::message::carrier::DEVICES_MAX;
 use orion_wire::view::View;
 
-use crate::lease::ask::{self, Granted};
+use crate::lease::ask::{self, Granted, Part};
 use crate::lease::original;
 use crate::lease::wanted::Wanted;
-use crate::state::process::state;
+use crate::state::session::{SESSIONS_MAX, Session};
 
 /// What the environment says about the server and this program.
 pub struct Settings {
@@ -42,11 +43,14 @@ pub enum Reach {
 
 /// What the session is made of.
 pub struct Attached {
+    /// Where it is, for messages.
+    pub server: String,
     pub welcome: Welcome,
     pub memory: Memory,
     pub heap: Heap,
     /// Whether the memory is the worker's own or a copy that the carrier keeps in step.
     pub pages: Pages,
+    pub connection: Arc<dyn carrier::Carrier>,
 }
 
 /// Tells this library from NVIDIA's: whoever looks for a real driver passes over files that export it.
@@ -54,49 +58,69 @@ pub struct Attached {
 #[allow(non_upper_case_globals, reason = "a symbol of the library, not a constant of the program")]
 pub static orion_shim_marker: u8 = 1;
 
-/// Attaches to a worker. The error says what was being done, with which value, and what to try.
-pub fn attach(settings: &Settings, listener: Listener) -> Result<Attached, NoSession> {
-    let mut allocation = None;
-    let (a, server) = match &settings.reach {
+/// Attaches to a worker, or to one on each node of a pool that has given something. The error says what was being done,
+/// with which value, and what to try.
+pub fn attach(settings: &Settings, listeners: [Listener; SESSIONS_MAX]) -> Result<Vec<Attached>, NoSession> {
+    match &settings.reach {
         Reach::Server(server) => {
-            (carrier::attach(server, &settings.caller, settings.tuning, listener)?, server.clone())
+            let [listener, ..] = listeners;
+            let attached = carrier::attach(server, &settings.caller, settings.tuning, listener)?;
+            log::has(format!("session {}", attached.welcome.session));
+            Ok(vec![told(settings, attached, server)])
         }
         Reach::Pool(wanted) => {
             let granted = granted(settings, wanted)?;
-            let leased = leased(settings, wanted, &granted).map_err(|why| given_back(wanted, &granted, why.into()))?;
-            let attached = carrier::attach(&granted.server, &leased, settings.tuning, listener);
-            let attached = attached.map_err(|no| given_back(wanted, &granted, no))?;
+            let mut all: Vec<Attached> = Vec::new();
+            for (part, listener) in granted.parts.iter().zip(listeners) {
+                let attached = leased(settings, wanted, &granted, part).map_err(NoSession::from);
+                let attached =
+                    attached.and_then(|leased| carrier::attach(&part.server, &leased, settings.tuning, listener));
+                match attached {
+                    Ok(attached) => all.push(told(settings, attached, &part.server)),
+                    Err(no) => {
+                        all.iter().for_each(|begun| begun.connection.close());
+                        return Err(given_back(wanted, &granted, part, no));
+                    }
+                }
+            }
+            let devices = all.iter().map(|a| a.welcome.devices.len()).sum::<usize>();
+            if devices > DEVICES_MAX {
+                let text = format!("the pool gave {devices} vGPUs, and one program sees {DEVICES_MAX} at most");
+                return Err(given_back(wanted, &granted, &granted.parts[0], text.into()));
+            }
+            log::has(format!("allocation ID {}", granted.allocation));
             granted.claim.has_begun();
-            allocation = Some(format!("allocation ID {}", granted.allocation));
-            (attached, granted.server)
+            Ok(all)
         }
-    };
+    }
+}
+
+/// What a session is made of, which the user is told.
+fn told(settings: &Settings, a: carrier::Attached, server: &Server) -> Attached {
     let device = a.welcome.devices.first().map_or("none", |d| d.name.as_str());
     let transport = server.transport();
     let security = a.security.words();
     let description = format!("transport {transport}{security}, device {device}, session {}", a.welcome.session);
     log::tell(settings.verbose, format_args!("{description}"));
-    log::has(allocation.unwrap_or_else(|| format!("session {}", a.welcome.session)));
-    for (slot, socket) in state().carrier.sockets.iter().zip(a.carrier.sockets()) {
-        slot.store(socket, Ordering::Relaxed);
-    }
-    let pages = a.carrier.pages();
-    let _ = state().carrier.connection.set(a.carrier);
-    Ok(Attached { welcome: a.welcome, memory: a.memory, heap: a.heap, pages })
+    let (pages, server) = (a.carrier.pages(), server.to_string());
+    Attached { server, welcome: a.welcome, memory: a.memory, heap: a.heap, pages, connection: a.carrier }
 }
 
-/// Asks a server for its greeting, and leaves.
-pub fn greet(settings: &Settings) -> Result<Welcome, NoSession> {
+/// Asks a server, or all of a pool that have given something, for its greeting, and leaves.
+pub fn greet(settings: &Settings) -> Result<Vec<Welcome>, NoSession> {
     match &settings.reach {
-        Reach::Server(server) => carrier::welcome_of(server, &settings.caller),
+        Reach::Server(server) => Ok(vec![carrier::welcome_of(server, &settings.caller)?]),
         Reach::Pool(wanted) => {
             let granted = granted(settings, wanted)?;
-            let leased = leased(settings, wanted, &granted).map_err(|why| given_back(wanted, &granted, why.into()))?;
-            let welcome = carrier::welcome_of(&granted.server, &leased);
-            let welcome = welcome.map_err(|no| given_back(wanted, &granted, no))?;
+            let mut all = Vec::new();
+            for part in &granted.parts {
+                let welcome = leased(settings, wanted, &granted, part).map_err(NoSession::from);
+                let welcome = welcome.and_then(|leased| carrier::welcome_of(&part.server, &leased));
+                all.push(welcome.map_err(|no| given_back(wanted, &granted, part, no))?);
+            }
             // The session that may come asks for its own; this one's are free for it.
             ask::give_back(wanted, &granted);
-            Ok(welcome)
+            Ok(all)
         }
     }
 }
@@ -114,13 +138,14 @@ pub fn view(settings: &Settings) -> Option<Result<View, NoSession>> {
 fn granted(settings: &Settings, wanted: &Wanted) -> Result<Granted, NoSession> {
     let granted = ask::ask(wanted, &settings.caller.program)?;
     // In the original's words.
-    let Granted { allocation, server, places, .. } = &granted;
-    let group = &wanted.group;
+    let (allocation, group) = (&granted.allocation, &wanted.group);
     let of_reserve = if granted.is_of_reserve() { ", of the node's own reserve" } else { "" };
-    log::tell(
-        settings.verbose,
-        format_args!("Using Orion resource ({group}) {allocation} : {server}/{places}{of_reserve}"),
-    );
+    for Part { server, places, .. } in &granted.parts {
+        log::tell(
+            settings.verbose,
+            format_args!("Using Orion resource ({group}) {allocation} : {server}/{places}{of_reserve}"),
+        );
+    }
     if !wanted.idle.is_empty() {
         log::tell(settings.verbose, format_args!("client.conf: {} have no meaning here", wanted.idle.join(", ")));
     }
@@ -128,28 +153,28 @@ fn granted(settings: &Settings, wanted: &Wanted) -> Result<Granted, NoSession> {
 }
 
 /// Who shows the lease. The node's oriond is known by the certificate that the controller, or its agent, has named.
-fn leased(settings: &Settings, wanted: &Wanted, granted: &Granted) -> Result<Caller, String> {
+fn leased(settings: &Settings, wanted: &Wanted, granted: &Granted, part: &Part) -> Result<Caller, String> {
     let Trust { certificate, key, insecure, always, .. } = wanted.trust.clone();
-    let crosses_a_network = granted.server.host().is_some_and(|address| always || !is_loopback(address));
-    let fingerprint = granted.certificate.filter(|_| crosses_a_network && !insecure);
+    let crosses_a_network = part.server.host().is_some_and(|address| always || !is_loopback(address));
+    let fingerprint = part.certificate.filter(|_| crosses_a_network && !insecure);
     if crosses_a_network && !insecure && fingerprint.is_none() {
         let whoever = if granted.is_of_reserve() { "its agent" } else { "the controller" };
         return Err(format!(
             "{whoever} names no certificate of {}, so nobody can say who is there; is its orion-agent older, or set \
              ORION_INSECURE=1 to send everything in the clear",
-            granted.server
+            part.server
         ));
     }
     let trust = Trust { ca: None, certificate, key, fingerprint, insecure, always };
     // What is shown goes where it is encrypted.
     let trust = if fingerprint.is_some() { trust } else { Trust { certificate: None, key: None, ..trust } };
-    Ok(Caller { lease: Some(granted.lease.clone()), trust, ..settings.caller.clone() })
+    Ok(Caller { lease: Some(part.lease.clone()), trust, ..settings.caller.clone() })
 }
 
 /// Nobody falls back to a server that was not given.
-fn given_back(wanted: &Wanted, granted: &Granted, no: NoSession) -> NoSession {
+fn given_back(wanted: &Wanted, granted: &Granted, part: &Part, no: NoSession) -> NoSession {
     ask::give_back(wanted, granted);
-    let (node, controllers) = (&granted.node, wanted.controllers.join(","));
+    let (node, controllers) = (&part.node, wanted.controllers.join(","));
     let by = match granted.is_of_reserve() {
         true => format!("on node {node}, of its own reserve"),
         false => format!("on node {node}, which the controller at {controllers} gave"),
@@ -166,32 +191,28 @@ pub fn note_that_a_gpu_was_asked_for() {
 }
 
 /// Whether the worker or the way to it is gone. May cost a system call, so it is for slow paths.
-pub fn lost() -> bool {
-    death().is_some()
+pub fn lost(s: &Session) -> bool {
+    death(s).is_some()
 }
 
 /// How it was seen that the worker or the way to it is gone.
-pub fn death() -> Option<&'static Death> {
-    state().carrier.connection.get()?.death()
+pub fn death(s: &Session) -> Option<&Death> {
+    s.carrier.connection.death()
 }
 
 /// One more thread of this process waits for the worker, or one less.
-pub fn is_awaited(more: bool) {
-    if let Some(connection) = state().carrier.connection.get() {
-        connection.is_awaited(more);
-    }
+pub fn is_awaited(s: &Session, more: bool) {
+    s.carrier.connection.is_awaited(more);
 }
 
 /// Closes the child's copy of the main socket: it would keep the session alive after its owner has died. Bulk
 /// connections need not be closed, the server ends them with the main one. For the `pthread_atfork` handler: nothing
 /// but `close` is called.
-pub fn forget_in_child() {
-    for slot in &state().carrier.sockets {
-        let socket = slot.swap(-1, Ordering::Relaxed);
-        if socket >= 0 {
-            // SAFETY: in the child nobody uses this descriptor any more; the parent's is another.
-            unsafe { libc::close(socket) };
-        }
+pub fn forget_in_child(s: &Session) {
+    let socket = s.carrier.socket.swap(-1, Ordering::Relaxed);
+    if socket >= 0 {
+        // SAFETY: in the child nobody uses this descriptor any more; the parent's is another.
+        unsafe { libc::close(socket) };
     }
 }
 

@@ -5,6 +5,7 @@
 use std::sync::atomic::Ordering;
 
 use orion_cuda::sys::*;
+use orion_wire::hello;
 
 use crate::session::attached::session;
 use crate::state::device::Facts;
@@ -21,7 +22,7 @@ pub fn facts() -> Result<&'static Facts, CUresult> {
     // Acquire pairs with the exchange in `publish`.
     let p = state().devices.facts.load(Ordering::Acquire);
     let f = if p.is_null() {
-        state().devices.facts_of(&session()?.welcome)
+        session().map(|_| state().devices())?
     } else {
         // SAFETY: published facts are never freed.
         unsafe { &*p }
@@ -33,15 +34,16 @@ pub fn facts() -> Result<&'static Facts, CUresult> {
     Ok(f)
 }
 
-/// The handle of a device's primary context, if the application has it; devices counted as the worker does.
-pub fn active_primary_context(worker_ordinal: u32) -> Option<u64> {
-    let device = facts().ok()?.devices.iter().find(|d| d.worker_ordinal == worker_ordinal)?;
+/// The handle of a device's primary context, if the application has it; devices counted as they were granted.
+pub fn active_primary_context(granted: u32) -> Option<u64> {
+    let device = facts().ok()?.devices.iter().find(|d| d.granted == granted)?;
     device.primary.is_active().then(|| device.primary.as_cuda().addr() as u64)
 }
 
-/// The worker's ordinal of a device the application sees.
-pub fn worker_ordinal(app_ordinal: u32) -> Option<u32> {
-    facts().ok()?.devices.get(app_ordinal as usize).map(|d| d.worker_ordinal)
+/// What its server says of a device the application sees.
+pub fn told(app_ordinal: u32) -> Option<&'static hello::Device> {
+    let device = facts().ok()?.devices.get(app_ordinal as usize)?;
+    state().attachment.get(device.session)?.welcome.devices.get(device.worker_ordinal as usize)
 }
 
 /// An attribute of a device the application sees.

@@ -10,5 +10,6 @@ pub mod lost;
 pub mod poison;
 pub mod progress;
 pub mod reply;
+pub mod route;
 pub mod service;
 pub mod thread;

@@ -6,7 +6,6 @@ use std::time::Duration;
 use orion_cuda::sys::CUresult;
 
 use crate::report::output;
-use crate::state::process::state;
 use crate::state::session::Session;
 
 /// As [`wait_for`], for an error's sake. The error is the answer in any case, so this does not take long, and not at
@@ -16,9 +15,7 @@ pub fn wait_for_word(s: &Session, count: u32) {
     let start = std::time::Instant::now();
     // Acquire pairs with the Release in `handle_events`: what the events did is visible.
     while (s.events_handled.load(Ordering::Acquire) as u32).wrapping_sub(count).cast_signed() < 0 {
-        if state().service.stopped.load(Ordering::Acquire)
-            || state().service.service.get() == Some(&std::thread::current().id())
-        {
+        if s.service.stopped.load(Ordering::Acquire) || s.service.service.get() == Some(&std::thread::current().id()) {
             return;
         }
         match start.elapsed() {
@@ -32,12 +29,12 @@ pub fn wait_for_word(s: &Session, count: u32) {
 /// Waits until the service thread has handled `count` events: a synchronising call returns only after the output of
 /// the kernels it covers is out. The worker has sent them all before its reply, and the service thread waits for
 /// nobody, so they come unless the session is lost.
-pub fn wait_for(s: &Session, count: u64) -> Result<(), CUresult> {
+pub fn wait_for(s: &'static Session, count: u64) -> Result<(), CUresult> {
     let start = std::time::Instant::now();
     while s.events_handled.load(Ordering::Acquire) < count {
         // Handling the last ones and ending is seen in this order.
-        if state().service.stopped.load(Ordering::Acquire) && s.events_handled.load(Ordering::Acquire) < count {
-            return Err(crate::session::lost::lost_now());
+        if s.service.stopped.load(Ordering::Acquire) && s.events_handled.load(Ordering::Acquire) < count {
+            return Err(crate::session::lost::lost_now(s));
         }
         match start.elapsed() < Duration::from_millis(2) {
             true => std::thread::yield_now(),

@@ -74,7 +74,7 @@ fn log(replies: &Replies, slot: u16) {
 fn wait_for_reply(s: &'static Session, ticket: Ticket) -> Result<Reply, CUresult> {
     let slot = thread_slot();
     let mine = s.replies.inbox(slot);
-    let _awaited = Awaited::begin();
+    let _awaited = Awaited::begin(s);
     let mut slow = Slow::new(ticket.op);
     loop {
         let seen = mine.signal.load(Ordering::SeqCst);
@@ -85,7 +85,7 @@ fn wait_for_reply(s: &'static Session, ticket: Ticket) -> Result<Reply, CUresult
             let got = read_until(s, &mut reader, slot, ticket.sequence, &mut slow);
             drop(reader);
             hand_over(s);
-            return got.map_err(End::code);
+            return got.map_err(|end| end.code(s));
         }
         if reply_spin().until(|| mine.signal.load(Ordering::SeqCst) != seen) {
             continue;
@@ -97,26 +97,26 @@ fn wait_for_reply(s: &'static Session, ticket: Ticket) -> Result<Reply, CUresult
             futex::wait(&mine.signal, seen, Some(Duration::from_millis(100)), Among::Threads);
         }
         s.replies.sleepers.lock().retain(|w| *w != slot);
-        if crate::session::carrier::lost() {
-            return Err(lost_now());
+        if crate::session::carrier::lost(s) {
+            return Err(lost_now(s));
         }
         slow.look();
     }
 }
 
 /// While it lasts the carrier knows that a thread waits.
-struct Awaited;
+struct Awaited(&'static Session);
 
 impl Awaited {
-    fn begin() -> Awaited {
-        crate::session::carrier::is_awaited(true);
-        Awaited
+    fn begin(s: &'static Session) -> Awaited {
+        crate::session::carrier::is_awaited(s, true);
+        Awaited(s)
     }
 }
 
 impl Drop for Awaited {
     fn drop(&mut self) {
-        crate::session::carrier::is_awaited(false);
+        crate::session::carrier::is_awaited(self.0, false);
     }
 }
 
@@ -157,9 +157,9 @@ enum End {
 }
 
 impl End {
-    fn code(self) -> CUresult {
+    fn code(self, s: &Session) -> CUresult {
         match self {
-            End::Lost => lost_now(),
+            End::Lost => lost_now(s),
             End::Broken(what) => broken(what),
         }
     }
@@ -205,7 +205,7 @@ fn read_until(
             Ok(None) => {
                 let news = reply_spin().until(|| reader.has_news() != Ok(false));
                 if !news {
-                    if crate::session::carrier::lost() {
+                    if crate::session::carrier::lost(s) {
                         return Err(End::Lost);
                     }
                     slow.look();

@@ -13,14 +13,8 @@ use orion_wire::record::{Header, HeapRange, op};
 
 use crate::report::output;
 use crate::state::lock::{Lock, Rank};
-use crate::state::process::state;
 use crate::state::session::Session;
 use crate::system::threads::spawn;
-
-/// Keeps the event ring's reading end until the service thread starts.
-pub fn keep_consumer(consumer: Consumer) {
-    *state().service.consumer.lock() = Some(consumer);
-}
 
 /// Who acts on what the worker sends, beyond showing it.
 #[derive(Clone, Copy)]
@@ -33,25 +27,25 @@ pub struct Handlers {
 
 /// Starts the one thread that every session has.
 pub fn start_service(s: &'static Session, handlers: Handlers) {
-    let Some(consumer) = state().service.consumer.lock().take() else {
+    let Some(consumer) = s.service.consumer.lock().take() else {
         return;
     };
     if let Err(e) = spawn("orion-events", 1 << 20, move || serve(s, consumer, handlers)) {
         // Without it nothing that waits for the device could ever return.
         crate::say!("starting the event thread failed: {e}; the session is over");
-        state().service.stopped.store(true, Ordering::Release);
+        s.service.stopped.store(true, Ordering::Release);
     }
 }
 
 fn serve(s: &'static Session, consumer: Consumer, handlers: Handlers) {
-    let _ = state().service.service.set(std::thread::current().id());
+    let _ = s.service.service.set(std::thread::current().id());
     handle_events(s, consumer, handlers);
-    state().service.stopped.store(true, Ordering::Release);
+    s.service.stopped.store(true, Ordering::Release);
 }
 
 fn handle_events(s: &'static Session, mut consumer: Consumer, handlers: Handlers) {
     let mut body = Vec::new();
-    while !crate::session::carrier::lost() {
+    while !crate::session::carrier::lost(s) {
         let is_all_printed = output::print_some();
         match consumer.next() {
             Ok(Some(header)) => {

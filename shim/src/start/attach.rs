@@ -16,17 +16,26 @@ use crate::memory::in_step::{arrived, arriving, patch};
 use crate::session::attached::{attached, greeted};
 use crate::session::carrier::{self, Attached};
 use crate::session::service::Handlers;
+use crate::state::carrier::Carrier;
+use crate::state::graph_copies::GraphCopies;
+use crate::state::graph_launches::GraphLaunches;
 use crate::state::heap::HeapAllocator;
+use crate::state::host_memory::HostMemory;
+use crate::state::in_step::InStep;
 use crate::state::lock::{Lock, Rank};
+use crate::state::on_the_way::OnTheWay;
 use crate::state::process::state;
+use crate::state::recording::ROUTED;
 use crate::state::replies::Replies;
-use crate::state::session::{Greeted, Session};
+use crate::state::service::Service;
+use crate::state::session::{Greeted, SESSIONS_MAX, Session};
+use crate::state::sources::Sources;
 
 /// Attaches to a worker if that has not happened yet. Tried once: a program that polls a missing GPU gets the
 /// same answer each time, as from a missing driver.
-pub fn attach() -> Result<&'static Session, CUresult> {
-    if let Ok(s) = attached() {
-        return Ok(s);
+pub fn attach() -> Result<(), CUresult> {
+    if attached().is_ok() {
+        return Ok(());
     }
     if state().fork.in_forked_child() {
         return Err(CUDA_ERROR_NOT_INITIALIZED);
@@ -35,19 +44,20 @@ pub fn attach() -> Result<&'static Session, CUresult> {
         return Err(refuse_static_program());
     }
     let _only_one = state().attachment.attaching.lock();
-    if let Ok(s) = attached() {
-        return Ok(s);
+    if attached().is_ok() {
+        return Ok(());
     }
     if let Some(code) = state().attachment.refusal.get() {
         return Err(*code);
     }
     crate::session::carrier::note_that_a_gpu_was_asked_for();
     match attach_now() {
-        Ok(s) => {
+        Ok(sessions) => {
             crate::start::fork::register_fork_handler();
-            state().attachment.published.store(std::ptr::from_ref(s).cast_mut(), Ordering::Release);
-            crate::session::service::start_service(s, HANDLERS);
-            Ok(s)
+            state().attachment.publish(&sessions);
+            state().recording.set(ROUTED, state().attachment.several());
+            sessions.iter().for_each(|s| crate::session::service::start_service(s, HANDLERS));
+            Ok(())
         }
         Err(no) => {
             crate::say!("{}", no.text);
@@ -68,7 +78,7 @@ pub fn greet() -> Result<&'static Greeted, CUresult> {
         let asked =
             carrier::Settings::from_environment().map_err(NoSession::from).and_then(|s| match carrier::view(&s) {
                 Some(view) => view.map(|view| Greeted::from(view.offer)),
-                None => carrier::greet(&s).map(|welcome| Greeted::from(&welcome)),
+                None => carrier::greet(&s).map(|all| Greeted::of(&all.iter().collect::<Vec<_>>())),
             });
         asked.map_err(|no| said(&no))
     });
@@ -126,20 +136,29 @@ fn code_of(refused: Option<Reason>) -> CUresult {
     }
 }
 
-fn attach_now() -> Result<&'static Session, NoSession> {
+fn attach_now() -> Result<Vec<&'static Session>, NoSession> {
     super::log::begin();
     let settings = carrier::Settings::from_environment()?;
-    let Attached { welcome, memory, heap, pages } = carrier::attach(&settings, LISTENER)?;
+    let attached = carrier::attach(&settings, LISTENERS)?;
+    let sessions = attached.into_iter().zip(0..).map(|(attached, number)| session_of(attached, number));
+    sessions.collect::<Result<Vec<_>, String>>().map_err(NoSession::from)
+}
+
+fn session_of(attached: Attached, number: usize) -> Result<&'static Session, String> {
+    let Attached { server, welcome, memory, heap, pages, connection } = attached;
     let end = |what: &str, e: std::io::Error| format!("mapping the session's {what} ring failed: {e}");
     let sender = memory.producer(Which::Command).map_err(|e| end("command", e))?;
     let replies: Consumer = memory.consumer(Which::Reply).map_err(|e| end("reply", e))?;
     let events: Consumer = memory.consumer(Which::Event).map_err(|e| end("event", e))?;
-    crate::session::service::keep_consumer(events);
     let heap_allocator = HeapAllocator::new(welcome.staging_bytes, welcome.heap_bytes);
     let memory_fd = memory.fd().as_raw_fd();
     // The memory's descriptor stays open and mapped for the life of the process.
     std::mem::forget(memory);
     Ok(Box::leak(Box::new(Session {
+        number,
+        server,
+        carrier: Carrier::new(connection),
+        service: Service::new(events),
         welcome,
         heap,
         memory_fd,
@@ -152,13 +171,21 @@ fn attach_now() -> Result<&'static Session, NoSession> {
         last_work: AtomicU64::new(0),
         replies: Replies::new(replies),
         events_handled: AtomicU64::new(0),
+        graph_copies: GraphCopies::new(),
+        graph_launches: GraphLaunches::new(),
+        host_memory: HostMemory::new(),
+        in_step: InStep::new(),
+        on_the_way: OnTheWay::new(),
+        sources: Sources::new(),
     })))
 }
 
 /// Version of the worker's driver; attaches if that is needed, because CUDA answers this before `cuInit`.
 #[cfg(not(test))]
 fn worker_driver_version() -> i32 {
-    attach().map_or(0, |s| s.welcome.driver_version as i32)
+    // The oldest of several decides what can be used.
+    let versions = || state().attachment.all().map(|s| s.welcome.driver_version).min();
+    attach().ok().and_then(|()| versions()).map_or(0, |version| version as i32)
 }
 
 /// Who acts on what the worker sends.
@@ -167,14 +194,27 @@ const HANDLERS: Handlers = Handlers {
     run_callback: crate::objects::callback::run,
 };
 
-/// What the carrier tells of.
-const LISTENER: Listener = Listener { arriving, arrived, settled, patch };
+/// What the carrier of each session tells of.
+const LISTENERS: [Listener; SESSIONS_MAX] = [listener::<0>(), listener::<1>(), listener::<2>(), listener::<3>()];
+
+/// A carrier has nothing to tell before its session has sent anything.
+const fn listener<const NUMBER: usize>() -> Listener {
+    fn of<const NUMBER: usize>() -> Option<&'static Session> {
+        state().attachment.get(NUMBER)
+    }
+    Listener {
+        arriving: |offset, bytes| _ = of::<NUMBER>().map(|s| arriving(s, offset, bytes)),
+        arrived: |offset, bytes| _ = of::<NUMBER>().map(|s| arrived(s, offset, bytes)),
+        settled: |number| _ = of::<NUMBER>().map(|s| settled(s, number)),
+        patch: |body| of::<NUMBER>().map_or(Ok(()), |s| patch(s, body)),
+    }
+}
 
 /// A command brings nothing more to the heap.
-fn settled(number: u64) {
-    state().on_the_way.settled(number);
-    state().graph_launches.settled(number);
-    state().callbacks.settled(number);
+fn settled(s: &Session, number: u64) {
+    s.on_the_way.settled(number);
+    s.graph_launches.settled(number);
+    s.sources.settled(number);
 }
 
 /// The one number that `cuDriverGetVersion`, `cuGetProcAddress` and the integrity check go by: the worker's

@@ -21,10 +21,13 @@ pub fn register_fork_handler() {
 }
 
 unsafe extern "C" fn child() {
-    if let Ok(s) = crate::session::attached::session() {
-        crate::memory::host_memory::in_forked_child(s);
+    let initialized = state().attachment.initialized.load(Ordering::Acquire);
+    for s in state().attachment.all().filter(|_| !state().fork.in_forked_child()) {
+        if initialized && !state().callbacks.in_callback() {
+            crate::memory::host_memory::in_forked_child(s);
+        }
+        crate::session::carrier::forget_in_child(s);
     }
-    crate::session::carrier::forget_in_child();
     state().fork.forked.store(true, Ordering::Relaxed);
     // The hottest calls look at the context stack only; an empty one sends them the way that asks for the session.
     crate::state::context::forget_stack();

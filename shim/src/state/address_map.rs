@@ -121,6 +121,14 @@ impl AddressMap {
         (range.end() > base).then_some(*range)
     }
 
+    /// Whether an allocation that `which` accepts has bytes in `[base, base + bytes)`.
+    pub fn any_overlapping(&self, base: u64, bytes: u64, which: impl Fn(&Range) -> bool) -> bool {
+        let ranges = self.ranges.read();
+        // None overlaps another, so the first that ends before has none behind it that does not.
+        let mut below = ranges.range(..base.saturating_add(bytes)).rev().take_while(|(_, r)| r.end() > base);
+        below.any(|(_, r)| which(r))
+    }
+
     /// Whether `address` is device memory of this session.
     pub fn is_device(&self, address: u64) -> bool {
         self.find(address).is_some_and(|r| r.is_device())

@@ -6,13 +6,13 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::ffi::c_void;
 use std::sync::Condvar;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use orion_cuda::sys::*;
 use orion_wire::handle::Handle;
-use orion_wire::record::HeapRange;
 
 use crate::state::lock::{Lock, Rank};
+use crate::state::session::Session;
 
 /// A function that the application gave, and the data it is to be called with. The worker knows it by number only: what
 /// it says decides when this runs, never what.
@@ -47,9 +47,6 @@ pub struct Callbacks {
     pub outstanding: AtomicU32,
     /// Some graph has host functions: nobody knows how many have still to run.
     pub in_graphs: AtomicBool,
-    pub sources: Lock<Vec<Source>>,
-    pub any_source: AtomicBool,
-    pub next_token: AtomicU64,
     pub pool: Lock<Pool>,
     pub work: Condvar,
 }
@@ -61,9 +58,6 @@ impl Callbacks {
             any_run: AtomicBool::new(false),
             outstanding: AtomicU32::new(0),
             in_graphs: AtomicBool::new(false),
-            sources: Lock::new(Rank::Leaf, Vec::new()),
-            any_source: AtomicBool::new(false),
-            next_token: AtomicU64::new(1),
             pool: Lock::new(Rank::Leaf, Pool { jobs: VecDeque::new(), idle: 0 }),
             work: Condvar::new(),
         }
@@ -109,20 +103,6 @@ impl Callbacks {
     /// Whether any graph may have host functions.
     pub fn any_in_graphs(&self) -> bool {
         self.in_graphs.load(Ordering::Relaxed)
-    }
-
-    pub fn change_sources<T>(&self, change: impl FnOnce(&mut Vec<Source>) -> T) -> T {
-        let mut all = self.sources.lock();
-        let answer = change(&mut all);
-        self.any_source.store(!all.is_empty(), Ordering::SeqCst);
-        answer
-    }
-
-    /// A command, perhaps a copy from pinned memory, is done.
-    pub fn settled(&self, number: u64) {
-        if self.any_source.load(Ordering::SeqCst) {
-            self.change_sources(|all| all.retain(|s| s.number != number));
-        }
     }
 }
 
@@ -174,8 +154,9 @@ impl Function {
     }
 }
 
-/// One function to run.
+/// One function to run, for a session's worker.
 pub struct Job {
+    pub s: &'static Session,
     pub id: u64,
     pub registered: Registered,
     pub status: CUresult,
@@ -183,15 +164,6 @@ pub struct Job {
 
 thread_local! {
     pub static IN_CALLBACK: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Pinned memory that a copy under way reads. Where the worker has its own copy of the heap the bytes were brought over
-/// when the copy was made, and a host function ahead of it may write to them.
-pub struct Source {
-    pub token: u64,
-    /// Which of this process's commands reads it; 0 until it is in the ring.
-    pub number: u64,
-    pub ranges: Vec<HeapRange>,
 }
 
 pub struct Pool {

@@ -1,18 +1,22 @@
-//! The way to the worker.
+//! The way to a worker.
 
-use std::sync::OnceLock;
+use std::os::fd::RawFd;
 use std::sync::atomic::AtomicI32;
+use std::sync::{Arc, Once};
 
 use orion_transport::carrier;
 
 pub struct Carrier {
-    pub connection: OnceLock<std::sync::Arc<dyn carrier::Carrier>>,
-    /// The session's sockets, for [`forget_in_child`].
-    pub sockets: [AtomicI32; 1],
+    pub connection: Arc<dyn carrier::Carrier>,
+    /// The session's main socket, for a forked child.
+    pub socket: AtomicI32,
+    /// That it is lost has been said.
+    pub told: Once,
 }
 
 impl Carrier {
-    pub const fn new() -> Carrier {
-        Carrier { connection: OnceLock::new(), sockets: [const { AtomicI32::new(-1) }; 1] }
+    pub fn new(connection: Arc<dyn carrier::Carrier>) -> Carrier {
+        let main: RawFd = connection.sockets()[0];
+        Carrier { connection, socket: AtomicI32::new(main), told: Once::new() }
     }
 }

@@ -34,6 +34,11 @@ pub fn current_device() -> Option<u32> {
     top().map(|c| c.device)
 }
 
+/// The session that the current context's device is of; the first one without a context.
+pub fn current_session() -> usize {
+    top().map_or(0, |c| c.session)
+}
+
 /// The context whose memory, modules and events the current one has: itself, or the primary context that a green one
 /// shares.
 #[inline]
@@ -55,6 +60,8 @@ pub const DYING: u8 = 2;
 pub struct Context {
     pub handle: u64,
     pub device: u32,
+    /// Of which session the device is.
+    pub session: usize,
     pub is_primary: bool,
     /// The green context it was converted from, or 0. Everything but its multiprocessors and its streams is its
     /// device's primary context's.
@@ -127,18 +134,20 @@ impl Contexts {
 }
 
 impl Context {
-    pub fn primary(ordinal: u32) -> Context {
+    pub fn primary(ordinal: u32, session: usize) -> Context {
         let users = Lock::new(Rank::Leaf, 0);
-        Context { users, ..Context::new(Handle::primary_context(ordinal).0, ordinal, true, API_VERSION) }
+        Context { users, is_primary: true, ..Context::new(Handle::primary_context(ordinal).0, (ordinal, session)) }
     }
 
-    pub fn new(handle: u64, device: u32, is_primary: bool, api_version: u32) -> Context {
+    /// `device`: as the application counts it, and whose it is.
+    pub fn new(handle: u64, (device, session): (u32, usize)) -> Context {
         Context {
             handle,
             device,
-            is_primary,
+            session,
+            is_primary: false,
             green: 0,
-            api_version,
+            api_version: API_VERSION,
             state: AtomicU8::new(INACTIVE),
             id: AtomicU64::new(0),
             flags: AtomicU32::new(0),

@@ -9,7 +9,7 @@ use orion_cuda::sys::*;
 use orion_wire::hello::{self, Welcome};
 
 use crate::state::context::Context;
-use crate::state::session::Session;
+use crate::state::session::{Attachment, Greeted};
 use crate::state::visible::visible_devices;
 
 /// Attribute ids below this are found by index; CUDA 13.0 ends at 147.
@@ -74,7 +74,11 @@ fn as_served(id: CUdevice_attribute, value: i32) -> i32 {
 
 /// One device the application sees.
 pub struct Device {
+    /// Of which session it is, and what that session's worker calls it.
+    pub session: usize,
     pub worker_ordinal: u32,
+    /// What it is among the devices of all sessions.
+    pub granted: u32,
     pub name: Vec<u8>,
     pub uuid: [u8; 16],
     pub total_memory: u64,
@@ -89,7 +93,7 @@ pub struct Device {
 }
 
 impl Device {
-    fn new(ordinal: u32, worker_ordinal: u32, d: &hello::Device) -> Device {
+    fn new(ordinal: u32, (session, worker_ordinal): (usize, u32), d: &hello::Device) -> Device {
         let mut attributes = [None; ATTRIBUTES_DIRECT];
         let mut attributes_above = Vec::new();
         for (id, value) in &d.attributes {
@@ -100,7 +104,9 @@ impl Device {
             }
         }
         Device {
+            session,
             worker_ordinal,
+            granted: worker_ordinal,
             name: d.name.clone().into_bytes(),
             uuid: d.uuid,
             total_memory: d.total_memory,
@@ -110,7 +116,7 @@ impl Device {
             attributes_above,
             stream_priorities: d.stream_priorities,
             limits: d.limits.clone(),
-            primary: Context::primary(ordinal),
+            primary: Context::primary(ordinal, session),
         }
     }
 
@@ -157,27 +163,28 @@ fn hex(text: &str) -> Option<u32> {
 /// What the Welcome says, arranged for answering.
 pub struct Facts {
     pub devices: Vec<Device>,
-    /// Not `CUDA_SUCCESS` if no device is left to see: what `cuInit` answers.
+    /// What `cuInit` answers: `CUDA_SUCCESS`, `CUDA_ERROR_NO_DEVICE` if none is left to see, or
+    /// `CUDA_ERROR_INVALID_DEVICE` if `CUDA_VISIBLE_DEVICES` names one twice.
     pub refusal: CUresult,
-    /// By worker ordinals.
-    peer_access: Vec<u8>,
-    worker_devices: usize,
+    /// What their servers say.
+    greeted: Greeted,
 }
 
 impl Facts {
-    fn new(welcome: &Welcome, visible: Option<&str>, order: Option<&str>) -> Facts {
-        let (seen, refusal) = match visible_devices(visible, order, &welcome.devices) {
+    fn new(welcomes: &[&Welcome], visible: Option<&str>, order: Option<&str>) -> Facts {
+        let greeted = Greeted::of(welcomes);
+        let owners = welcomes.iter().enumerate().map(|(session, welcome)| (session, welcome.devices.len() as u32));
+        let owners: Vec<(usize, u32)> =
+            owners.flat_map(|(session, count)| (0..count).map(move |ordinal| (session, ordinal))).collect();
+        let (seen, refusal) = match visible_devices(visible, order, &greeted.devices) {
             Ok(seen) => (seen, CUDA_SUCCESS),
             Err(code) => (Vec::new(), code),
         };
-        let devices =
-            seen.iter().zip(0..).map(|(worker, app)| Device::new(app, *worker, &welcome.devices[*worker as usize]));
-        Facts {
-            devices: devices.collect(),
-            refusal,
-            peer_access: welcome.peer_access.clone(),
-            worker_devices: welcome.devices.len(),
-        }
+        let device = |(app, granted): (u32, u32)| {
+            let at = granted as usize;
+            Device { granted, ..Device::new(app, owners[at], &greeted.devices[at]) }
+        };
+        Facts { devices: (0..).zip(seen).map(device).collect(), refusal, greeted }
     }
 
     #[inline]
@@ -186,8 +193,8 @@ impl Facts {
     }
 
     pub fn peer_access(&self, from: c_int, to: c_int) -> Result<bool, CUresult> {
-        let (a, b) = (self.device(from)?.worker_ordinal as usize, self.device(to)?.worker_ordinal as usize);
-        Ok(from != to && self.peer_access.get(a * self.worker_devices + b).is_some_and(|v| *v != 0))
+        let (a, b) = (self.device(from)?.granted as usize, self.device(to)?.granted as usize);
+        Ok(from != to && self.greeted.can_access(a, b) == Some(true))
     }
 }
 
@@ -201,7 +208,7 @@ impl Devices {
     }
 
     #[cold]
-    pub fn facts_of(&'static self, welcome: &Welcome) -> &'static Facts {
+    pub fn facts_of(&'static self, attachment: &Attachment) -> &'static Facts {
         let p = self.facts.load(Ordering::Acquire);
         if !p.is_null() {
             // SAFETY: published facts are never freed.
@@ -210,7 +217,7 @@ impl Devices {
         let [visible, order] = ["CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"].map(std::env::var_os);
         // A value that is no UTF-8 names no device.
         let [visible, order] = [&visible, &order].map(|v| v.as_ref().map(|v| v.to_str().unwrap_or("")));
-        self.publish(Facts::new(welcome, visible, order))
+        self.publish(Facts::new(&attachment.all().map(|s| &s.welcome).collect::<Vec<_>>(), visible, order))
     }
 
     pub fn publish(&'static self, facts: Facts) -> &'static Facts {
@@ -226,17 +233,6 @@ impl Devices {
             }
         }
     }
-
-    /// How many devices the application sees; 0 when `cuInit` has to fail.
-    pub fn count(&'static self, s: &Session) -> u32 {
-        self.facts_of(&s.welcome).devices.len() as u32
-    }
-
-    /// What `cuInit` answers about the devices: `CUDA_SUCCESS`, `CUDA_ERROR_NO_DEVICE`, or
-    /// `CUDA_ERROR_INVALID_DEVICE` if `CUDA_VISIBLE_DEVICES` names one twice.
-    pub fn init_result(&'static self, s: &Session) -> CUresult {
-        self.facts_of(&s.welcome).refusal
-    }
 }
 
 #[cfg(test)]
@@ -248,7 +244,7 @@ pub mod fixture {
 
     /// Two devices as an H200 describes itself, without a worker behind them.
     pub fn initialise() {
-        state().devices.publish(Facts::new(&welcome(), None, None));
+        state().devices.publish(Facts::new(&[&welcome()], None, None));
     }
 
     fn welcome() -> Welcome {
@@ -303,7 +299,7 @@ mod tests {
         let said: Vec<(u32, i32)> =
             [103, 110, 116, 119, 124, 128].into_iter().chain(134..=146).map(|id| (id, 7)).collect();
         let node = hello::Device { attributes: said, ..Default::default() };
-        let device = Device::new(0, 0, &node);
+        let device = Device::new(0, (0, 0), &node);
         for (id, _) in &node.attributes {
             let served = match id {
                 134 => -1,

@@ -1,5 +1,6 @@
 //! Host memory that is kept in step with a worker that has pages of its own.
 
+use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
 use orion_ring::futex::{self, Among};
@@ -28,6 +29,8 @@ pub struct InStep {
     /// Why the thread sleeps, or 0. A futex word.
     pub asleep: AtomicU32,
     pub started: AtomicBool,
+    /// The thread that looks.
+    pub looking: Once,
 }
 
 impl InStep {
@@ -44,6 +47,7 @@ impl InStep {
             eager: AtomicBool::new(true),
             asleep: AtomicU32::new(0),
             started: AtomicBool::new(false),
+            looking: Once::new(),
         }
     }
 

@@ -33,6 +33,7 @@ pub mod refuse;
 pub mod replies;
 pub mod service;
 pub mod session;
+pub mod sources;
 pub mod storage;
 pub mod stream;
 pub mod table;

@@ -4,29 +4,22 @@ use crate::state::address_map::AddressMap;
 use crate::state::array::Arrays;
 use crate::state::callback::Callbacks;
 use crate::state::capture::Captures;
-use crate::state::carrier::Carrier;
 use crate::state::context::Contexts;
-use crate::state::device::Devices;
+use crate::state::device::{Devices, Facts};
 use crate::state::event::Events;
 use crate::state::fork::Fork;
 use crate::state::function::Functions;
 use crate::state::graph::Graphs;
-use crate::state::graph_copies::GraphCopies;
-use crate::state::graph_launches::GraphLaunches;
 use crate::state::green_context::GreenContexts;
 use crate::state::handles::Handles;
-use crate::state::host_memory::HostMemory;
-use crate::state::in_step::InStep;
 use crate::state::link::Links;
 use crate::state::log::Logs;
 use crate::state::module::Modules;
-use crate::state::on_the_way::OnTheWay;
 use crate::state::output::Output;
 use crate::state::poison::Poison;
 use crate::state::pool::MemoryPools;
 use crate::state::recording::Recording;
 use crate::state::refuse::Refusals;
-use crate::state::service::Service;
 use crate::state::session::Attachment;
 use crate::state::stream::Streams;
 use crate::state::tensor_map::TensorMaps;
@@ -41,29 +34,22 @@ pub struct State {
     pub attachment: Attachment,
     pub callbacks: Callbacks,
     pub captures: Captures,
-    pub carrier: Carrier,
     pub contexts: Contexts,
     pub devices: Devices,
     pub events: Events,
     pub fork: Fork,
     pub functions: Functions,
-    pub graph_copies: GraphCopies,
-    pub graph_launches: GraphLaunches,
     pub graphs: Graphs,
     pub green_contexts: GreenContexts,
     pub handles: Handles,
-    pub host_memory: HostMemory,
-    pub in_step: InStep,
     pub links: Links,
     pub log: Logs,
     pub modules: Modules,
-    pub on_the_way: OnTheWay,
     pub output: Output,
     pub poison: Poison,
     pub pools: MemoryPools,
     pub recording: Recording,
     pub refusals: Refusals,
-    pub service: Service,
     pub streams: Streams,
     pub tensor_maps: TensorMaps,
     pub textures: Textures,
@@ -72,6 +58,11 @@ pub struct State {
 }
 
 impl State {
+    /// The devices of all sessions, as the application sees them.
+    pub fn devices(&'static self) -> &'static Facts {
+        self.devices.facts_of(&self.attachment)
+    }
+
     const fn new() -> State {
         State {
             addresses: AddressMap::new(),
@@ -79,29 +70,22 @@ impl State {
             attachment: Attachment::new(),
             callbacks: Callbacks::new(),
             captures: Captures::new(),
-            carrier: Carrier::new(),
             contexts: Contexts::new(),
             devices: Devices::new(),
             events: Events::new(),
             fork: Fork::new(),
             functions: Functions::new(),
-            graph_copies: GraphCopies::new(),
-            graph_launches: GraphLaunches::new(),
             graphs: Graphs::new(),
             green_contexts: GreenContexts::new(),
             handles: Handles::new(),
-            host_memory: HostMemory::new(),
-            in_step: InStep::new(),
             links: Links::new(),
             log: Logs::new(),
             modules: Modules::new(),
-            on_the_way: OnTheWay::new(),
             output: Output::new(),
             poison: Poison::new(),
             pools: MemoryPools::new(),
             recording: Recording::new(),
             refusals: Refusals::new(),
-            service: Service::new(),
             streams: Streams::new(),
             tensor_maps: TensorMaps::new(),
             textures: Textures::new(),

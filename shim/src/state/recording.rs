@@ -148,6 +148,8 @@ pub const EXTERNAL: u32 = 4;
 pub const GPU: u32 = 8;
 /// Somebody is called back, which is not recorded.
 pub const CALLED_BACK: u32 = 16;
+/// Nothing is recorded for its sake: calls are looked at, because the process has several sessions.
+pub const ROUTED: u32 = 32;
 
 /// Which functions of an API are recorded, by CUPTI's numbers.
 pub struct Chosen([AtomicU64; 16]);

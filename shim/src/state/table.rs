@@ -6,12 +6,12 @@ use std::collections::VecDeque;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-use orion_wire::handle::{Handle, INDEX_MAX};
+use orion_wire::handle::{Handle, PLACE_MAX};
 
 use crate::state::lock::{Lock, Rank};
 
 const CHUNK: usize = 4096;
-const CHUNKS: usize = (INDEX_MAX as usize + 1) / CHUNK;
+const CHUNKS: usize = (PLACE_MAX as usize + 1) / CHUNK;
 
 struct Slot<T> {
     /// Generation of the handle the value belongs to, plus one; 0 while empty.
@@ -86,7 +86,7 @@ impl<T: Send + Sync> Table<T> {
     }
 
     fn slot(&self, handle: Handle) -> Option<&Slot<T>> {
-        let index = handle.index() as usize;
+        let index = handle.place() as usize;
         // Acquire pairs with the exchange in `insert`: the chunk's slots are initialised.
         let chunk = self.chunks[index / CHUNK].load(Ordering::Acquire);
         // SAFETY: a published chunk is never freed.
@@ -95,7 +95,7 @@ impl<T: Send + Sync> Table<T> {
 
     pub fn get(&self, handle: Handle) -> Option<&'static T> {
         let slot = self.slot(handle)?;
-        if slot.generation.load(Ordering::Acquire) != handle.generation() as u32 + 1 {
+        if slot.generation.load(Ordering::Acquire) != handle.generation() + 1 {
             return None;
         }
         // SAFETY: the value was published before the generation; for how long it lives see `Table`.
@@ -103,7 +103,7 @@ impl<T: Send + Sync> Table<T> {
     }
 
     pub fn insert(&self, handle: Handle, value: T) -> &'static T {
-        let index = handle.index() as usize;
+        let index = handle.place() as usize;
         let place = &self.chunks[index / CHUNK];
         if place.load(Ordering::Acquire).is_null() {
             let fresh = Box::into_raw(Box::new(
@@ -117,7 +117,7 @@ impl<T: Send + Sync> Table<T> {
         let slot = self.slot(handle).expect("the chunk was just published");
         let value = Box::into_raw(Box::new(value));
         slot.value.store(value, Ordering::Release);
-        slot.generation.store(handle.generation() as u32 + 1, Ordering::Release);
+        slot.generation.store(handle.generation() + 1, Ordering::Release);
         // SAFETY: just made; for how long it lives see `Table`.
         unsafe { &*value }
     }
@@ -126,7 +126,7 @@ impl<T: Send + Sync> Table<T> {
     pub fn remove(&'static self, handle: Handle) -> Option<Removed<T>> {
         let slot = self.slot(handle)?;
         let value = slot.value.load(Ordering::Acquire);
-        let generation = handle.generation() as u32 + 1;
+        let generation = handle.generation() + 1;
         let mine = slot.generation.compare_exchange(generation, 0, Ordering::AcqRel, Ordering::Relaxed);
         mine.is_ok().then(|| Removed { value: Some(Value(value)), table: self })
     }
@@ -162,11 +162,11 @@ mod tests {
         }
         static TABLE: Table<Counted> = Table::new();
         for round in 0..5000 {
-            let handle = Handle::new(Kind::Event, round as u16, 70_000);
+            let handle = Handle::new(Kind::Event, round, 70_000);
             ALIVE.fetch_add(1, Ordering::Relaxed);
             TABLE.insert(handle, Counted);
             assert!(TABLE.remove(handle).is_some() && TABLE.remove(handle).is_none());
-            assert_eq!(ALIVE.load(Ordering::Relaxed) as usize, (round + 1).min(KEPT));
+            assert_eq!(ALIVE.load(Ordering::Relaxed) as usize, (round as usize + 1).min(KEPT));
         }
     }
 }

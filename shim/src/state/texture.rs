@@ -21,10 +21,13 @@ pub struct Object {
 // SAFETY: the handles inside are numbers.
 unsafe impl Send for Object {}
 
+/// By session and number.
+pub type Objects = Lock<Option<HashMap<(usize, u64), Object>>>;
+
 pub struct Textures {
-    /// By number; textures and surfaces count separately.
-    pub textures: Lock<Option<HashMap<u64, Object>>>,
-    pub surfaces: Lock<Option<HashMap<u64, Object>>>,
+    /// Textures and surfaces count separately.
+    pub textures: Objects,
+    pub surfaces: Objects,
 }
 
 impl Textures {
@@ -40,6 +43,6 @@ impl Textures {
     }
 }
 
-pub fn objects<T>(of: &Lock<Option<HashMap<u64, Object>>>, f: impl FnOnce(&mut HashMap<u64, Object>) -> T) -> T {
+pub fn objects<T>(of: &Objects, f: impl FnOnce(&mut HashMap<(usize, u64), Object>) -> T) -> T {
     f(of.lock().get_or_insert_default())
 }

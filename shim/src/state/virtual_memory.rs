@@ -9,8 +9,8 @@ use orion_cuda::sys::*;
 use crate::state::lock::{Lock, Rank, Shared};
 
 pub struct VirtualMemory {
-    /// Reserved ranges by their start.
-    pub reservations: Shared<BTreeMap<u64, u64>>,
+    /// Reserved ranges by their start: how long they are, and of which session.
+    pub reservations: Shared<BTreeMap<u64, (u64, usize)>>,
     pub allocations: Lock<Option<HashMap<u64, Allocation>>>,
 }
 
@@ -29,8 +29,22 @@ impl VirtualMemory {
     /// Start and size of the reservation that an address lies in.
     pub fn reservation(&self, address: u64) -> Option<(u64, u64)> {
         let all = self.reservations.read();
-        let (base, bytes) = all.range(..=address).next_back()?;
+        let (base, (bytes, _)) = all.range(..=address).next_back()?;
         (address - base < *bytes).then_some((*base, *bytes))
+    }
+
+    /// The session whose reservation an address lies in.
+    pub fn session(&self, address: u64) -> Option<usize> {
+        let all = self.reservations.read();
+        let (base, (bytes, session)) = all.range(..=address).next_back()?;
+        (address - base < *bytes).then_some(*session)
+    }
+
+    /// Whether a reservation of another session's has addresses in `[base, base + bytes)`.
+    pub fn is_elsewhere(&self, base: u64, bytes: u64, here: usize) -> bool {
+        let all = self.reservations.read();
+        let mut below = all.range(..base.saturating_add(bytes)).rev();
+        below.any(|(start, (bytes, session))| start + bytes > base && *session != here)
     }
 
     /// How the allocation behind a mapping may be exported.

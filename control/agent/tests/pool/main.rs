@@ -2,6 +2,7 @@
 
 #[path = "../../../controller/tests/etcd/cluster.rs"]
 mod cluster;
+mod nodes;
 mod reserve;
 mod rights;
 mod scene;
@@ -179,7 +180,7 @@ fn a_share_of_time_is_had_unless_the_operator_gives_none() {
 }
 
 #[test]
-fn a_group_has_its_gpus_together_and_nobody_has_those_of_two_nodes() {
+fn a_group_has_its_gpus_together_and_others_those_of_two_nodes_if_they_may() {
     let scene = Scene::new(&["a", "b"], "", true);
     let group = [("ORION_GROUP_ID", "pod-7"), ("ORION_RES_GROUP", "BOX"), ("ORION_VERBOSE", "1")];
     let place = |output: &Output| {
@@ -210,12 +211,15 @@ fn a_group_has_its_gpus_together_and_nobody_has_those_of_two_nodes() {
         assert_eq!(program.ask_again().0, "then 0");
     }
     scene.wait_for_free(8);
-    // Several nodes are allowed, and one has room; then none has.
+    // Several nodes are allowed, and one has room; then both are needed.
     let across = [("ORION_CROSS_NODE", "1"), ("ORION_VGPU", "2"), ("ORION_GMEM", "1024"), ("ORION_RATIO", "100")];
     assert_eq!(text(&scene.run(&across)).0, vgpus(2, 1024));
     scene.wait_for_free(8);
     let four = [across[0], ("ORION_VGPU", "4"), across[2], across[3]];
-    refused(&scene.run(&four), &["no room for 4 vGPUs", "ORION_CROSS_NODE=1 does not help: one program cannot use"]);
+    assert_eq!(text(&scene.run(&four)).0, vgpus(4, 1024));
+    scene.wait_for_free(8);
+    let five = [across[0], ("ORION_VGPU", "5"), across[2], across[3]];
+    refused(&scene.run(&five), &["no room for 5 vGPUs"]);
     refused(&scene.run(&across[..3]), &["ORION_CROSS_NODE=1 needs ORION_RATIO=100"]);
 }
 

@@ -22,7 +22,8 @@ pub fn built() -> &'static Path {
         let crates =
             ["oriond", "orion-shim", "orion-controller", "orion-run", "orion-soft", "orion-ctl", "orion-check"];
         cargo(&crates.map(|name| ["-p", name]).concat());
-        cargo(&["-p", "orion-conformance", "--example", "show_vgpus"]);
+        cargo(&["-p", "orion-conformance", "--example", "show_vgpus", "--example", "several_nodes"]);
+        cargo(&["-p", "orion-conformance", "--bin", "orion-facts"]);
         Path::new(env!("CARGO_BIN_EXE_orion-agent")).parent().expect("a binary lies in a folder").to_owned()
     })
 }
@@ -130,11 +131,12 @@ pub struct Scene {
     controllers: String,
     pub controller: Process,
     pub nodes: Vec<Node>,
-    is_local: bool,
     /// vGPUs of each GPU that are its node's own reserve.
     pub kept: usize,
     /// More options of agents.
     pub agent_options: Vec<std::ffi::OsString>,
+    /// The nodes that are reached over shared memory.
+    local: Vec<&'static str>,
 }
 
 impl Drop for Scene {
@@ -165,6 +167,15 @@ impl Scene {
         scene
     }
 
+    /// As above, with some over shared memory and the others over TCP.
+    #[allow(dead_code, reason = "for tests of another file")]
+    pub fn mixed(names: &[&'static str], local: &[&'static str]) -> Scene {
+        let folder = new_folder();
+        let controller = controller(&folder, 0, "");
+        let port = controller.says("listening on 127.0.0.1:").parse().expect("a port");
+        Scene::with(folder, controller, &[port], names, local.to_vec())
+    }
+
     /// A pool whose controllers listen at these ports. The first one leads.
     pub fn around(
         folder: PathBuf,
@@ -173,10 +184,20 @@ impl Scene {
         names: &[&'static str],
         is_local: bool,
     ) -> Scene {
+        let local = if is_local { names.to_vec() } else { Vec::new() };
+        Scene::with(folder, controller, ports, names, local)
+    }
+
+    fn with(
+        folder: PathBuf,
+        controller: Process,
+        ports: &[u16],
+        names: &[&'static str],
+        local: Vec<&'static str>,
+    ) -> Scene {
         let controllers = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect::<Vec<_>>().join(",");
         let (nodes, agent_options) = (Vec::new(), Vec::new());
-        let mut scene =
-            Scene { folder, port: ports[0], controllers, controller, nodes, is_local, kept: 0, agent_options };
+        let mut scene = Scene { folder, port: ports[0], controllers, controller, nodes, local, kept: 0, agent_options };
         for name in names {
             let node = scene.node(name);
             scene.nodes.push(node);
@@ -189,7 +210,7 @@ impl Scene {
         let oriond = self.start_oriond(name, "127.0.0.1:0");
         let serving = oriond.says("serving addresses=\"");
         let tcp = oriond.says("tcp:127.0.0.1:");
-        let address = match self.is_local {
+        let address = match self.local.contains(&name) {
             true => format!("unix:{}", self.path(name, "sock").display()),
             false => format!("tcp:127.0.0.1:{tcp}"),
         };
@@ -243,7 +264,12 @@ impl Scene {
 
     /// A program that prints its vGPUs, with these variables.
     pub fn program(&self, environment: &[(&str, &str)]) -> Command {
-        let mut command = Command::new(built().join("examples/show_vgpus"));
+        self.other_program("examples/show_vgpus", environment)
+    }
+
+    /// Another one of those that are built.
+    pub fn other_program(&self, name: &str, environment: &[(&str, &str)]) -> Command {
+        let mut command = Command::new(built().join(name));
         for name in ["ORION_SERVER", "ORION_TRANSPORT", "ORION_TOKEN", "ORION_TOKEN_FILE", "ORION_QUIET"] {
             command.env_remove(name);
         }
@@ -263,7 +289,15 @@ impl Scene {
     /// One that has its vGPUs until it is told to end.
     pub fn stay(&self, environment: &[(&str, &str)]) -> Staying {
         let mut command = self.program(environment);
-        command.arg("stay").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.arg("stay");
+        Staying::begin(command)
+    }
+}
+
+impl Staying {
+    /// One that says when it has its vGPUs.
+    pub fn begin(mut command: Command) -> Staying {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the program starts");
         let input = child.stdin.take();
         let mut output = BufReader::new(child.stdout.take().expect("a pipe"));
@@ -322,6 +356,15 @@ pub struct Staying {
 }
 
 impl Staying {
+    /// What it answers to a line.
+    #[allow(dead_code, reason = "for tests of another file")]
+    pub fn answer(&mut self) -> String {
+        self.input.as_mut().expect("not yet told to end").write_all(b"\n").expect("it reads");
+        let mut line = String::new();
+        self.output.read_line(&mut line).expect("text");
+        line.trim_end().to_owned()
+    }
+
     /// Has it ask once more, and answers what it got: the code of the call, and standard error.
     pub fn ask_again(mut self) -> (String, String) {
         self.input.take().expect("not yet told").write_all(b"\n").expect("it reads");

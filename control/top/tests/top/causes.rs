@@ -1,5 +1,4 @@
-//! Each cause that can be produced on one machine is produced, and named. Being held back by a limit or by others is
-//! told by the arbiter of shares; that it is named is tested where causes are (`orion_telemetry::why`).
+//! Each cause is produced, and named.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -63,6 +62,24 @@ fn a_program_that_does_nothing_waits_for_nothing() {
         let session = scene.session();
         session["why_line"].as_str().is_some_and(|line| line.starts_with("not slow"))
     });
+}
+
+#[test]
+fn a_limit_of_its_own_is_named() {
+    let mut scene = Scene::begin(&["--share", "20", "--throttle-level", "0"]);
+    scene.run("gpu", None);
+    is_named(&scene, "own_cap");
+    let session = scene.session();
+    assert!(session["throttled"].as_f64().is_some_and(|part| part > 0.1), "{session:#}");
+}
+
+#[test]
+fn other_tenants_that_have_the_gpu_are_named() {
+    let mut scene = Scene::begin(&["--share", "25"]);
+    for _ in 0..4 {
+        scene.run("posts", None);
+    }
+    is_named(&scene, "other_tenants");
 }
 
 #[test]

@@ -22,17 +22,18 @@ pub fn emit(api: &Api) -> String {
         let params = c_parameters(api, row);
         let mut text = String::new();
         body(api, &mut text, row, &params);
-        out.function(api, &row.name, &params, &text);
+        out.function(api, row, &row.name, &params, &text);
         if let Some(symbol) = row.per_thread_symbol() {
             let mut text = String::new();
             per_thread_body(api, &mut text, row, &params);
-            out.function(api, &symbol, &params, &text);
+            out.function(api, row, &symbol, &params, &text);
         }
     }
     out.exports + &out.plain + "}\n\n" + &out.recorded + "}\n"
 }
 
-/// An export, what it does, and what it does while a profiler records. Two jumps, so that the first needs no frame for
+/// An export, what it does, and what it does while somebody looks: a profiler that records, or who has vGPUs of several
+/// nodes and finds out which of them a call is for. Two jumps, so that the first needs no frame for
 /// the sake of the last.
 struct Parts {
     exports: String,
@@ -41,14 +42,16 @@ struct Parts {
 }
 
 impl Parts {
-    fn function(&mut self, api: &Api, symbol: &str, params: &[(String, Type)], body: &str) {
+    fn function(&mut self, api: &Api, row: &Row, symbol: &str, params: &[(String, Type)], body: &str) {
         let head = format!("unsafe extern \"C\" fn {symbol}({}) -> CUresult {{\n", parameters(params));
         let arguments = arguments(params);
         write!(self.exports, "#[unsafe(no_mangle)]\npub {head}").unwrap();
-        let Some(cbid) = api.cbids.driver(symbol) else {
+        let cbid = api.cbids.driver(symbol);
+        let routed = routed(row, symbol, params);
+        if cbid.is_none() && routed.is_none() {
             write!(self.exports, "{body}}}\n\n").unwrap();
             return;
-        };
+        }
         writeln!(
             self.exports,
             "if is_recorded() {{\n// SAFETY: the caller's promises are the same.\n\
@@ -59,16 +62,96 @@ impl Parts {
         // A jump cannot pass on what lies on the stack.
         let inline = if params.len() > 6 { "always" } else { "never" };
         write!(self.plain, "#[inline({inline})]\npub {head}{body}}}\n\n").unwrap();
+        let plain = format!("unsafe {{\nplain::{symbol}({arguments})\n}}");
+        let call = match cbid {
+            Some(cbid) => {
+                format!("activity::driver_call({cbid}, &Parameters{}({arguments}), || {plain})", params.len())
+            }
+            None => plain,
+        };
+        let call = match routed {
+            Some(routed) => format!("let call = || {call};\n{routed}"),
+            None => call,
+        };
         writeln!(
             self.recorded,
-            "#[cold]\n#[inline(never)]\npub {head}\
-             // SAFETY: the caller's promises are the same.\n\
-             activity::driver_call({cbid}, &Parameters{count}({arguments}), || unsafe {{\n\
-             plain::{symbol}({arguments})\n}})\n}}\n",
-            count = params.len()
+            "#[cold]\n#[inline(never)]\npub {head}// SAFETY: the caller's promises are the same.\n{call}\n}}\n"
         )
         .unwrap();
     }
+}
+
+/// How it is found out for which session a call is, from what it names; nothing where that decides nothing. The current
+/// context and its stack are the client's own, and who asks about a device asks the client.
+fn routed(row: &Row, symbol: &str, params: &[(String, Type)]) -> Option<String> {
+    // What is said of memory is said from the map of addresses, which all sessions share.
+    let is_clients = ["context", "device", "initialization", "pointer"].contains(&row.group.as_str());
+    if matches!(row.answered, Answered::Refuse(_)) || is_clients || row.name.starts_with("cuMemGetAddressRange") {
+        return None;
+    }
+    if let Some(copy) = linear_copy(row, symbol, params) {
+        return Some(copy);
+    }
+    let mut keys: Vec<String> = params.iter().filter_map(|(name, ty)| key(row, name, ty)).collect();
+    if keys.is_empty() {
+        return None;
+    }
+    // Whether two things go together that are not both named.
+    if row.group == "peer" || row.name.starts_with("cuMemHostGetDevicePointer") {
+        keys.push("Key::Current".to_owned());
+    }
+    let otherwise = match row.name.as_str() {
+        "cuStreamWaitEvent" => "|_| crate::api::stream::wait_apart(hStream, hEvent)".to_owned(),
+        _ => format!("|apart| apart.refused(\"{symbol}\")"),
+    };
+    // A fill needs a current context, whatever it names.
+    let through = if row.group == "memset" { "in_a_context" } else { "through" };
+    Some(format!("route::{through}(&[{}], call).unwrap_or_else({otherwise})", keys.join(", ")))
+}
+
+fn key(row: &Row, name: &str, ty: &Type) -> Option<String> {
+    // By its name: what a `void *` is.
+    if row.group == "host_memory" && name == "p" && !row.name.starts_with("cuMemHostRegister") {
+        return Some(format!("Key::Host({name} as u64)"));
+    }
+    Some(match ty.name()? {
+        "CUstream" => format!("Key::Stream({name} as u64)"),
+        "CUcontext" => format!("Key::Context({name} as u64)"),
+        "CUdeviceptr" => format!("Key::Address({name})"),
+        "CUdevice" if row.group != "peer" => format!("Key::Device({name})"),
+        "CUevent"
+        | "CUmodule"
+        | "CUfunction"
+        | "CUarray"
+        | "CUmipmappedArray"
+        | "CUgraph"
+        | "CUgraphNode"
+        | "CUgraphExec"
+        | "CUmemoryPool"
+        | "CUlinkState"
+        | "CUgreenCtx"
+        | "CUuserObject"
+        | "CUtexref"
+        | "CUsurfref"
+        | "CUdevResourceDesc"
+        | "CUmemGenericAllocationHandle" => format!("Key::Object({name} as u64)"),
+        _ => return None,
+    })
+}
+
+/// A copy of bytes that lie side by side is made whatever nodes they lie on.
+fn linear_copy(row: &Row, symbol: &str, params: &[(String, Type)]) -> Option<String> {
+    let find = |names: &[&'static str]| names.iter().find(|n| params.iter().any(|(name, _)| name == *n)).copied();
+    let (to, from) = (find(&["dst", "dstDevice", "dstHost"])?, find(&["src", "srcDevice", "srcHost"])?);
+    let bytes = find(&["ByteCount"]).filter(|_| row.group == "copy")?;
+    let per_thread = row.per_thread_symbol().is_some_and(|per_thread| per_thread == symbol);
+    let stream = match (find(&["hStream"]), per_thread) {
+        (Some(stream), false) => stream.to_owned(),
+        (Some(stream), true) => format!("per_thread({stream})"),
+        (None, false) => "LEGACY".to_owned(),
+        (None, true) => "PER_THREAD".to_owned(),
+    };
+    Some(format!("crate::api::copy::wherever({to} as u64, {from} as u64, {bytes}, {stream}, call)"))
 }
 
 /// As in `cuda.h`; a function that is not there has what the row says.
@@ -299,7 +382,7 @@ fn decoder(row: &Row) -> String {
 const PLAIN: &str = "/// What the exports do.\nmod plain {\nuse super::*;\n\n";
 
 const RECORDED: &str =
-    "/// And while a profiler records.\nmod recorded {\nuse super::*;\nuse crate::activity::parameters::*;\n\n";
+    "/// And while somebody looks.\nmod recorded {\nuse super::*;\nuse crate::activity::parameters::*;\n\n";
 
 const PRELUDE: &str = "//! The exported functions.
 
@@ -324,6 +407,7 @@ use crate::objects::handles;
 use crate::report::refuse;
 use crate::session::arguments::{LEGACY, PER_THREAD, bytes_at, copy_out, handles_at, per_thread};
 use crate::session::call::{call, post};
+use crate::session::route::{self, Key};
 use crate::state::process::{is_recorded, state};
 
 ";

@@ -3,7 +3,8 @@
 use orion_cuda::sys::*;
 use orion_wire::generated::ops;
 use orion_wire::message::callback::CallbackDone;
-use orion_wire::message::carrier::{HeapWritten, Ping, VisibleDevices};
+use orion_wire::message::carrier::{HeapWritten, OF_ANOTHER_SERVER, Ping, VisibleDevices};
+use orion_wire::message::field::Ordinal;
 use orion_wire::message::log::LogAsk;
 use orion_wire::record::{Header, op};
 use orion_wire::{Fault, Reader};
@@ -50,7 +51,8 @@ pub fn dispatch(s: &mut Session, header: &Header, body: &[u8], reply: &mut Vec<u
         }
         op::VISIBLE_DEVICES => {
             let q = VisibleDevices::decode(&mut r)?;
-            match s.vgpus.show(q.devices.iter().map(|device| device.0 as usize).collect()) {
+            let own = |device: &Ordinal| (*device != OF_ANOTHER_SERVER).then_some(device.0 as usize);
+            match s.vgpus.show(q.devices.iter().map(own).collect()) {
                 true => Ok(Outcome::Done(CUDA_SUCCESS)),
                 false => Err(Fault("visible device that was not granted").into()),
             }

@@ -190,7 +190,7 @@ fn what_a_captured_copy_read_goes_with_its_graph() {
     let (mut client, memory) = on_a_gpu(&server, Transport::Shm);
     let worker = client.welcome.worker_pid;
     let copy = body(&small_copy(memory));
-    let mut round = |generation: u16| {
+    let mut round = |generation: u32| {
         let graph = Handle::new(Kind::Graph, generation, 0).0;
         let begin = StreamBeginCapture { stream: Existing(STREAM), mode: CU_STREAM_CAPTURE_MODE_RELAXED };
         assert_eq!(client.ask(StreamBeginCapture::OP, &body(&begin)).0, CUDA_SUCCESS);

@@ -11,17 +11,17 @@ const FILES: &[u64] = &[
     // dataplane/wire/src/address.rs
     0x2fd28961886b10dd,
     // dataplane/wire/src/agent.rs
-    0xe1ee4495ff49e32f,
+    0xef62e8e4a434be20,
     // dataplane/wire/src/bundle.rs
     0xd05d84a15de9a043,
     // dataplane/wire/src/client_conf.rs
-    0x9a12f4de93ac862d,
+    0x2a47761fd95680d8,
     // dataplane/wire/src/codec.rs
     0x13bd378a7f2051f4,
     // dataplane/wire/src/environment.rs
     0xac90a98567a704ff,
     // dataplane/wire/src/handle.rs
-    0x380e32e40d439590,
+    0x9ff01f411a3a638c,
     // dataplane/wire/src/hello.rs
     0x7f46766dbe372661,
     // dataplane/wire/src/image.rs
@@ -29,13 +29,15 @@ const FILES: &[u64] = &[
     // dataplane/wire/src/lease.rs
     0x3e09e2a640d1ddb6,
     // dataplane/wire/src/lib.rs
-    0x2155defa72c9008b,
+    0xfb073bd9c095690b,
     // dataplane/wire/src/pages.rs
     0x16f58c4d125ccefb,
     // dataplane/wire/src/record.rs
     0xf388b2866feae0b2,
     // dataplane/wire/src/refusal.rs
     0xb382856fed312434,
+    // dataplane/wire/src/reserve.rs
+    0xc125f76d24282f0c,
     // dataplane/wire/src/version.rs
     0x12b3bc5b725e9ba7,
     // dataplane/wire/src/view.rs

@@ -7,6 +7,8 @@ use crate::record::op;
 
 /// Devices that a session may be granted.
 pub const DEVICES_MAX: usize = 32;
+/// In a list of devices: the application has one there, of another server.
+pub const OF_ANOTHER_SERVER: Ordinal = Ordinal(-1);
 /// Ranges that one event gives back.
 pub const RELEASED_MAX: usize = 1024;
 
@@ -58,7 +60,7 @@ messages! {
         text: Bytes<'a>,
     }
 
-    /// The devices that the application sees, in its order.
+    /// The devices that the application sees, in its order; [`OF_ANOTHER_SERVER`] in the place of one that is.
     command VisibleDevices(op::VISIBLE_DEVICES) {
         devices: List<Ordinal, DEVICES_MAX>,
     }

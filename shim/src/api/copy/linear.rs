@@ -55,7 +55,7 @@ pub fn side(s: &Session, address: u64, bytes: usize) -> Result<Side, CUresult> {
     } else if state().addresses.is_device(address) {
         Ok(Side::Device)
     } else {
-        host_memory::check_registered(address, bytes as u64).map(|()| Side::Pageable)
+        host_memory::check_registered(s, address, bytes as u64).map(|()| Side::Pageable)
     }
 }
 
@@ -240,6 +240,7 @@ unsafe fn copy_out_here(to: *mut u8, from: CUdeviceptr, bytes: usize, stream: CU
 
 /// A command that brings bytes to pinned memory, where the worker has a copy of it.
 pub struct Bringing {
+    s: &'static Session,
     ranges: Vec<HeapRange>,
     must_bring: bool,
     /// The command, if this is who knows when it is over.
@@ -247,14 +248,14 @@ pub struct Bringing {
 }
 
 impl Bringing {
-    pub fn new(s: &Session, ranges: Vec<HeapRange>) -> Bringing {
-        Bringing { ranges, must_bring: s.pages.must_bring(), number: Default::default() }
+    pub fn new(s: &'static Session, ranges: Vec<HeapRange>) -> Bringing {
+        Bringing { s, ranges, must_bring: s.pages.must_bring(), number: Default::default() }
     }
 
     /// The worker tells when it is over.
     pub fn posted(&self, number: u64) {
         if self.must_bring && !self.ranges.is_empty() {
-            state().on_the_way.expect(number, self.ranges.clone());
+            self.s.on_the_way.expect(number, self.ranges.clone());
         }
     }
 
@@ -268,7 +269,7 @@ impl Bringing {
 impl Drop for Bringing {
     fn drop(&mut self) {
         if self.must_bring && self.number.get() != 0 {
-            state().on_the_way.settled(self.number.get());
+            self.s.on_the_way.settled(self.number.get());
         }
     }
 }

@@ -20,6 +20,7 @@ use crate::session::attached::session;
 use crate::session::call::{post_sealed, start_sealed};
 use crate::session::context::needs_context;
 use crate::session::reply::wait;
+use crate::session::route::{self, Key};
 use crate::state::graph_copies::Shape;
 use crate::state::session::Session;
 
@@ -138,6 +139,7 @@ unsafe fn copy_3d_here(c: *const CUDA_MEMCPY3D, stream: CUstream, synchronous: b
             return Ok(());
         }
         let (src, dst) = host_sides(s, &mut d)?;
+        route::together("a copy of rows", &device_sides(&d))?;
         if let (Some(from), Some(to)) = (&src, &dst) {
             posted(synchronize::stream(stream))?;
             // SAFETY: the caller's promise.
@@ -155,6 +157,16 @@ unsafe fn copy_3d_here(c: *const CUDA_MEMCPY3D, stream: CUstream, synchronous: b
         // SAFETY: the caller's promise.
         unsafe { way.send(&d) }
     })())
+}
+
+/// What a copy names of devices' memory.
+fn device_sides(d: &CUDA_MEMCPY3D) -> [Key; 2] {
+    let side = |kind, device: u64, array: CUarray| match kind {
+        CU_MEMORYTYPE_DEVICE => Key::Address(device),
+        CU_MEMORYTYPE_ARRAY => Key::Object(array as u64),
+        _ => Key::Current,
+    };
+    [side(d.srcMemoryType, d.srcDevice, d.srcArray), side(d.dstMemoryType, d.dstDevice, d.dstArray)]
 }
 
 /// The rows of the sides that are host memory; `d` says so of them from now on.

@@ -46,13 +46,13 @@ pub unsafe fn cuGraphInstantiateWithFlags(out: *mut CUgraphExec, graph: CUgraph,
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         let name = state().handles.reserve(Kind::GraphExec);
-        let some_set_aside = state().graph_copies.any();
+        let some_set_aside = s.graph_copies.any();
         let q = GraphInstantiateWithFlags { exec: name.into(), graph, flags, some_set_aside };
         let decode = GraphInstantiateWithFlagsReply::decode;
         let answer = call(GraphInstantiateWithFlags::OP, |w| q.encode(w), decode);
         let told = crate::objects::handles::made(name, answer)?;
         note_copies(s, name.0, &told.copies);
-        state().graph_launches.note_allocates(name.0, told.allocates);
+        s.graph_launches.note_allocates(name.0, told.allocates);
         // SAFETY: not null, and valid by the contract.
         unsafe { out.write(name.0 as CUgraphExec) };
         Ok(())
@@ -138,7 +138,7 @@ unsafe fn instantiate_with_params(
             graph,
             flags: params.flags,
             upload: Existing(stream),
-            some_set_aside: state().graph_copies.any(),
+            some_set_aside: s.graph_copies.any(),
             name: spare.first(),
         };
         let answer = call_any(
@@ -154,7 +154,7 @@ unsafe fn instantiate_with_params(
         if result != CUDA_SUCCESS {
             return crate::objects::handles::made(name, Err(result));
         }
-        state().graph_launches.note_allocates(name.0, told.as_ref().is_some_and(|told| told.allocates));
+        s.graph_launches.note_allocates(name.0, told.as_ref().is_some_and(|told| told.allocates));
         note_copies(s, name.0, &told.map(|told| told.copies).unwrap_or_default());
         // SAFETY: not null, and valid by the contract.
         unsafe { out.write(name.0 as CUgraphExec) };
@@ -170,7 +170,7 @@ pub unsafe fn cuGraphExecDestroy(exec: CUgraphExec) -> CUresult {
         let s = session()?;
         let name = exec_name(exec)?;
         note_copies(s, name, &[]);
-        state().graph_launches.note_allocates(name, false);
+        s.graph_launches.note_allocates(name, false);
         let code = post(GraphExecDestroy::OP, |w| GraphExecDestroy { exec: Existing(name) }.encode(w));
         crate::objects::handles::release(Handle(name));
         if code == CUDA_SUCCESS { Ok(()) } else { Err(code) }
@@ -188,13 +188,13 @@ pub unsafe fn cuGraphLaunch(exec: CUgraphExec, stream: CUstream) -> CUresult {
         let s = session()?;
         let name = exec_name(exec)?;
         capture::check_stream(stream)?;
-        in_step::before_launch();
+        in_step::before_launch(s);
         let launch = |is_awaited: bool| {
             let q = GraphLaunch { exec: Existing(name), stream: Existing(stream as u64), is_awaited };
             move |w: &mut Vec<u8>| q.encode(w)
         };
         // On a stream that is being captured it is refused, and nothing runs.
-        let copies = state().graph_launches.copies_of(name).filter(|_| !capture::capturing(stream));
+        let copies = s.graph_launches.copies_of(name).filter(|_| !capture::capturing(stream));
         if let Some(copies) = &copies {
             if s.pages.must_bring() && state().callbacks.any_in_graphs() {
                 // A function of the graph may look at what a copy ahead of it has brought, and from then on the
@@ -208,13 +208,13 @@ pub unsafe fn cuGraphLaunch(exec: CUgraphExec, stream: CUstream) -> CUresult {
         let seal = |copies: &Option<Arc<Vec<HostCopy>>>, number: u64| {
             if let Some(copies) = copies.as_ref().filter(|_| s.pages.must_bring()) {
                 let written = copies.iter().filter(|copy| copy.to_host).map(|copy| copy.range).collect();
-                state().on_the_way.expect(number, written);
-                state().graph_launches.change_launched(|all| all.insert(number, copies.clone()));
+                s.on_the_way.expect(number, written);
+                s.graph_launches.change_launched(|all| all.insert(number, copies.clone()));
             }
             number
         };
         if !copies.as_ref().is_some_and(|c| c.iter().any(|copy| copy.staged.is_some())) {
-            let is_answered = state().events.any_shared() || state().graph_launches.allocates(name);
+            let is_answered = state().events.any_shared() || s.graph_launches.allocates(name);
             let code = match is_answered {
                 false => post_sealed(GraphLaunch::OP, launch(false), |number| _ = seal(&copies, number)),
                 true => {
@@ -222,8 +222,8 @@ pub unsafe fn cuGraphLaunch(exec: CUgraphExec, stream: CUstream) -> CUresult {
                     let answer = start_sealed(s, GraphLaunch::OP, launch(false), sealed).and_then(|t| wait(s, t));
                     let code = answer.map_or_else(|code| code, |reply| reply.result);
                     if code != CUDA_SUCCESS {
-                        state().on_the_way.settled(launched);
-                        state().graph_launches.settled(launched);
+                        s.on_the_way.settled(launched);
+                        s.graph_launches.settled(launched);
                     }
                     code
                 }
@@ -231,12 +231,12 @@ pub unsafe fn cuGraphLaunch(exec: CUgraphExec, stream: CUstream) -> CUresult {
             return if code == CUDA_SUCCESS { Ok(()) } else { Err(code) };
         }
         let under_way = Arc::new(Launch::new(s, copies.as_ref().map_or(&[], |copies| &copies[..])));
-        state().graph_launches.change_under_way(|all| all.push(under_way.clone()));
+        s.graph_launches.change_under_way(|all| all.push(under_way.clone()));
         let started = start_sealed(s, GraphLaunch::OP, launch(true), |number| launched = seal(&copies, number));
         let answer = started.and_then(|ticket| wait(s, ticket));
-        state().graph_launches.change_under_way(|all| all.retain(|other| !Arc::ptr_eq(other, &under_way)));
-        state().on_the_way.settled(launched);
-        state().graph_launches.settled(launched);
+        s.graph_launches.change_under_way(|all| all.retain(|other| !Arc::ptr_eq(other, &under_way)));
+        s.on_the_way.settled(launched);
+        s.graph_launches.settled(launched);
         match answer?.result {
             CUDA_SUCCESS => {}
             code => return Err(code),
@@ -258,7 +258,7 @@ pub unsafe fn cuGraphExecUpdate_v2(
         let s = session()?;
         let (exec, graph) = (exec_name(exec)?, graph_name(graph)?);
         let spare = Spare::new(Kind::GraphNode, 2);
-        let some_set_aside = state().graph_copies.any();
+        let some_set_aside = s.graph_copies.any();
         let q = GraphExecUpdate { exec: Existing(exec), graph: Existing(graph), some_set_aside, names: spare.all() };
         let (result, told) = call_any(
             GraphExecUpdate::OP,
@@ -286,7 +286,7 @@ pub unsafe fn cuGraphExecUpdate_v2(
             return Err(result);
         }
         note_copies(s, exec, &told.copies);
-        state().graph_launches.note_allocates(exec, told.allocates);
+        s.graph_launches.note_allocates(exec, told.allocates);
         Ok(())
     })();
     code(answer)
@@ -358,9 +358,10 @@ fn set<N>(
 /// Whether another child in place of one in `exec` may change what has to be brought over before a launch. An update
 /// cannot turn device memory into host memory or back, so an executable graph that copies none in never will.
 fn copies_matter(exec: CUgraphExec) -> bool {
-    let reads_host =
-        |name| state().graph_launches.copies_of(name).is_some_and(|all| all.iter().any(|copy| !copy.to_host));
-    state().graph_copies.any() || exec_name(exec).is_ok_and(reads_host)
+    // Without a session the call fails anyway.
+    let Ok(s) = session() else { return false };
+    let reads_host = |name| s.graph_launches.copies_of(name).is_some_and(|all| all.iter().any(|copy| !copy.to_host));
+    s.graph_copies.any() || exec_name(exec).is_ok_and(reads_host)
 }
 
 /// # Safety

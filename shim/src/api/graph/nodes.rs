@@ -27,9 +27,11 @@ use orion_wire::message::graph_node::{
 use crate::answer::{code, write};
 use crate::api::graph::params::{Params, SetAside, kernel_v2};
 use crate::objects::graph::{Shown, Spare, edge_data, forget, graph_name, lend, node_name, nodes_before, page};
+use crate::report::refuse;
 use crate::session::attached::session;
 use crate::session::call::{call, post};
 use crate::session::lost::broken;
+use crate::session::route;
 use crate::state::process::state;
 
 /// Where a new node goes.
@@ -214,11 +216,21 @@ pub unsafe fn cuGraphAddMemAllocNode(
         };
         // SAFETY: as above.
         let (_, address, _) = unsafe { add(place, told, ask) }?;
+        not_taken(address, params.bytesize)?;
         params.dptr = address;
         note_allocation(address, params.bytesize, &params.poolProps);
         Ok(())
     })();
     code(answer)
+}
+
+/// A graph has one address for what it allocates, and no other can be asked for.
+fn not_taken(address: u64, bytes: usize) -> Result<(), CUresult> {
+    if route::is_taken(address, bytes as u64) {
+        refuse::refused("an allocation of a graph", "its address is one of another node's memory");
+        return Err(CUDA_ERROR_NOT_SUPPORTED);
+    }
+    Ok(())
 }
 
 /// A graph's allocation has its address from the day its node is made.
@@ -272,6 +284,7 @@ pub unsafe fn cuGraphAddNode_v2(
             let address = address.ok_or_else(|| broken("an allocation without an address"))?;
             // SAFETY: the type says which part of the union is meant.
             let part = unsafe { &mut params.__bindgen_anon_1.alloc };
+            not_taken(address, part.bytesize)?;
             part.dptr = address;
             note_allocation(address, part.bytesize, &part.poolProps);
         }

@@ -64,8 +64,8 @@ impl SetAside {
     /// The worker took the node: what was set aside for it now lives as long as graphs refer to it.
     pub fn taken(&self) {
         self.taken.set(true);
-        for staged in &self.staged {
-            state().graph_copies.keep(staged);
+        if let Ok(s) = session() {
+            self.staged.iter().for_each(|staged| s.graph_copies.keep(staged));
         }
     }
 }

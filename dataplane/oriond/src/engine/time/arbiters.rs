@@ -169,7 +169,7 @@ impl Thread {
             let seat = member.seat();
             seat.of_arbiter.beat_ns.store(now, std::sync::atomic::Ordering::Relaxed);
             self.arbiter.ledger(*session).inspect(|ledger| seat.show_ledger(ledger));
-            if seat.show(self.arbiter.grant(*session)) {
+            if seat.show(self.arbiter.grant(*session), self.arbiter.is_held_by_its_limit(*session)) {
                 futex::wake_all(&seat.of_arbiter.grant, Among::Processes);
             }
         }

@@ -7,7 +7,7 @@ use std::ptr;
 
 use orion_cuda::sys::*;
 use orion_wire::Reader;
-use orion_wire::handle::{Handle, Kind};
+use orion_wire::handle::Kind;
 use orion_wire::message::field::Text;
 use orion_wire::message::library::{LibraryEnumerateKernels, LibraryEnumerateKernelsReply, LibraryGetGlobal};
 use orion_wire::message::library::{LibraryGetGlobalReply, LibraryGetKernel, LibraryGetKernelReply};
@@ -35,9 +35,6 @@ pub fn cuLibraryUnload(s: &mut Session, _header: &Header, mut r: Reader<'_>, _re
     Ok(Outcome::Done(CUDA_SUCCESS))
 }
 
-/// The first device's primary context.
-const ANY_CONTEXT: u64 = Handle::primary_context(0).0;
-
 pub fn cuLibraryGetKernel(s: &mut Session, header: &Header, mut r: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = LibraryGetKernel::decode(&mut r)?;
     let (library, name) = (s.handle(Kind::Library, q.library.0)?, q.name.to_c());
@@ -49,7 +46,7 @@ pub fn cuLibraryGetKernel(s: &mut Session, header: &Header, mut r: Reader<'_>, r
     }
     let layout = match layout(s, kernel.cast(), true) {
         // The driver wants some context to look a kernel's parameters up in; the client need not have one.
-        Err(CUDA_ERROR_INVALID_CONTEXT) if header.context == 0 && s.make_current(ANY_CONTEXT).is_ok() => {
+        Err(CUDA_ERROR_INVALID_CONTEXT) if header.context == 0 && s.make_current(s.any_context()).is_ok() => {
             layout(s, kernel.cast(), true)?
         }
         layout => layout?,

@@ -8,7 +8,6 @@ use orion_cuda::driver::Driver;
 use orion_cuda::sys::*;
 use orion_transport::mirror::Scope;
 use orion_wire::Fault;
-use orion_wire::handle::Handle;
 use orion_wire::record::HeapRange;
 
 use crate::lines;
@@ -95,7 +94,7 @@ impl Session {
             return self.words.take();
         }
         let caller = self.current;
-        let primary = Handle::primary_context(0).0;
+        let primary = self.any_context();
         if self.make_current(primary).is_err() {
             return None;
         }

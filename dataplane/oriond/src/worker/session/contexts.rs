@@ -26,6 +26,11 @@ impl Session {
         }
     }
 
+    /// The primary context of the first device that the application sees here.
+    pub fn any_context(&self) -> u64 {
+        Handle::primary_context(self.vgpus.first_visible()).0
+    }
+
     /// Forgets which context is current, after something that changed it behind our back.
     pub fn forget_current(&mut self) {
         self.current = u64::MAX;

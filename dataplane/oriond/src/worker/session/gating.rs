@@ -4,17 +4,18 @@
 
 // UNSAFETY: calls the driver through C function pointers with values that were checked here.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use orion_arbiter::Said;
 use orion_cuda::sys::*;
 use orion_ring::Spin;
 use orion_ring::futex::{self, Among};
+use orion_telemetry::events::of_session;
 use orion_wire::record::Header;
 
 use crate::lines;
-use crate::seat::{UNTIL_TOLD, grant, now_ns};
+use crate::seat::{OfArbiter, UNTIL_TOLD, grant, now_ns};
 use crate::worker::session::Session;
 use crate::worker::state::gate::{AHEAD_NS_MAX, ARMED_NS, Gate, concerns, kind_of};
 
@@ -79,7 +80,10 @@ impl Session {
         let still_wants = granted == grant::ARMED || !is_let_by;
         if place.said.wants && !still_wants {
             let waited_ns = now_ns().saturating_sub(place.waits_since_ns);
+            let was_at_limit = std::mem::take(&mut place.was_at_limit);
             gate.seat(index).waited(waited_ns);
+            self.stats.held_back(!was_at_limit, waited_ns);
+            self.tell_of_time(gate);
         }
         let wants = gate.places[index].said.wants && still_wants;
         gate.say(index, Said { wants, busy: true });
@@ -95,6 +99,16 @@ impl Session {
             }
         }
         true
+    }
+
+    /// What the arbiters have counted goes to where it is told.
+    fn tell_of_time(&self, gate: &Gate) {
+        let seats = (0..gate.places.len()).map(|index| &gate.seat(index).of_arbiter);
+        let sum = |of: fn(&OfArbiter) -> &AtomicU64| seats.clone().map(|seat| of(seat).load(Ordering::Relaxed)).sum();
+        let page = self.stats.page();
+        page.set(of_session::GPU_TIME, sum(|seat| &seat.used_ns));
+        page.set(of_session::LEASES, sum(|seat| &seat.leases));
+        page.set(of_session::LEASE_OVERRUN, sum(|seat| &seat.overrun_ns));
     }
 
     /// Whether what the GPU has ahead may itself wait for a command that is held back: then the session would be
@@ -313,8 +327,11 @@ impl Gate {
     /// A command waits for the lease.
     fn waits(&mut self, index: usize) {
         let said = self.places[index].said;
+        let is_at_limit = self.seat(index).of_arbiter.is_at_limit.load(Ordering::Relaxed) != 0;
+        self.places[index].was_at_limit |= is_at_limit && said.wants;
         if !said.wants {
             self.places[index].waits_since_ns = now_ns();
+            self.places[index].was_at_limit = false;
             self.say(index, Said { wants: true, ..said });
             self.bell.ring();
         }

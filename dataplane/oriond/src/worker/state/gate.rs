@@ -176,6 +176,8 @@ pub struct Place {
     pub ahead: Ahead,
     /// Since when a command waits for the lease.
     pub waits_since_ns: u64,
+    /// It was the session's own limit that it waited for, at some time since then.
+    pub was_at_limit: bool,
     /// What may still be begun before the lease, and how long the last command was expected to take.
     pub armed_ns: u64,
     pub last_ns: Option<u64>,

@@ -53,7 +53,7 @@ impl Objects {
             return None;
         }
         let entry = self.tables[kind as usize].get(handle.index() as usize)?;
-        (entry.generation == handle.generation() as u32 + 1).then_some(entry.pointer)
+        (entry.generation == handle.generation() + 1).then_some(entry.pointer)
     }
 
     /// Makes room for a handle that the client chose. The answer is a handle that it gave up without a word, to be
@@ -73,8 +73,8 @@ impl Objects {
         }
         match table[index].generation {
             0 => Ok(None),
-            known if known == handle.generation() as u32 + 1 => Err(Fault("new handle is in use")),
-            known => Ok(Some(Handle::new(kind, (known - 1) as u16, index as u32).0)),
+            known if known == handle.generation() + 1 => Err(Fault("new handle is in use")),
+            known => Ok(Some(Handle::new(kind, known - 1, index as u32).0)),
         }
     }
 
@@ -82,7 +82,7 @@ impl Objects {
     pub fn put(&mut self, kind: Kind, word: u64, pointer: *mut c_void, context: u64) {
         let handle = Handle(word);
         let context = if IN_CONTEXTS.contains(&kind) { context } else { 0 };
-        let entry = Entry { generation: handle.generation() as u32 + 1, pointer, context };
+        let entry = Entry { generation: handle.generation() + 1, pointer, context };
         self.tables[kind as usize][handle.index() as usize] = entry;
         self.names.insert((kind as u8, pointer as usize), word);
     }
@@ -108,7 +108,7 @@ impl Objects {
         let of_kind = |kind: Kind| {
             let entries = self.tables[kind as usize].iter().enumerate();
             let here = entries.filter(move |(_, entry)| entry.generation != 0 && entry.context == context);
-            here.map(move |(index, entry)| (kind, Handle::new(kind, (entry.generation - 1) as u16, index as u32).0))
+            here.map(move |(index, entry)| (kind, Handle::new(kind, entry.generation - 1, index as u32).0))
         };
         IN_CONTEXTS.into_iter().flat_map(of_kind).collect()
     }

@@ -34,7 +34,8 @@ pub fn on(devices: &[CUdevice], numbers: &[usize]) -> Vec<Vgpu> {
 /// A session's vGPUs, and which of them the application sees, in its order.
 pub struct Vgpus {
     all: Vec<Vgpu>,
-    visible: Vec<usize>,
+    /// By the application's ordinals; nothing where one is another server's.
+    visible: Vec<Option<usize>>,
     /// Default pools, and those that streams allocate from, of vGPUs that are not the first on their device.
     pub default_pools: HashMap<usize, CUmemoryPool>,
     pub current_pools: HashMap<usize, CUmemoryPool>,
@@ -42,7 +43,7 @@ pub struct Vgpus {
 
 impl Vgpus {
     pub fn new(all: Vec<Vgpu>) -> Vgpus {
-        let visible = (0..all.len()).collect();
+        let visible = (0..all.len()).map(Some).collect();
         Vgpus { all, visible, default_pools: HashMap::new(), current_pools: HashMap::new() }
     }
 
@@ -50,9 +51,10 @@ impl Vgpus {
         self.all[vgpu]
     }
 
-    /// The application sees only these, in this order; false if there is no such vGPU.
-    pub fn show(&mut self, visible: Vec<usize>) -> bool {
-        let are_known = visible.iter().all(|vgpu| *vgpu < self.all.len());
+    /// The application sees only these, in this order; false if there is no such vGPU. What is nothing is a device of
+    /// another server's.
+    pub fn show(&mut self, visible: Vec<Option<usize>>) -> bool {
+        let are_known = visible.iter().flatten().all(|vgpu| *vgpu < self.all.len());
         if are_known {
             self.visible = visible;
         }
@@ -62,12 +64,17 @@ impl Vgpus {
     /// What the application calls `ordinal`.
     pub fn at(&self, ordinal: i32) -> Result<usize, CUresult> {
         let found = usize::try_from(ordinal).ok().and_then(|ordinal| self.visible.get(ordinal));
-        found.copied().ok_or(CUDA_ERROR_INVALID_DEVICE)
+        found.copied().flatten().ok_or(CUDA_ERROR_INVALID_DEVICE)
     }
 
-    /// The driver's devices, by the application's ordinals.
+    /// The driver's devices, by the application's ordinals. In the place of another server's is one that no driver has.
     pub fn devices(&self) -> Vec<CUdevice> {
-        self.visible.iter().map(|vgpu| self.all[*vgpu].device).collect()
+        self.visible.iter().map(|vgpu| vgpu.map_or(CUdevice::MAX, |vgpu| self.all[vgpu].device)).collect()
+    }
+
+    /// The first device of this server's that the application sees, as it counts them.
+    pub fn first_visible(&self) -> u32 {
+        self.visible.iter().position(Option::is_some).unwrap_or(0) as u32
     }
 
     pub fn visible_count(&self) -> u32 {
@@ -95,7 +102,9 @@ mod tests {
     fn the_application_sees_what_it_was_shown() {
         let mut vgpus = Vgpus::new(spread(&[7], 3));
         assert_eq!((vgpus.at(2), vgpus.at(3), vgpus.at(-1)), (Ok(2), Err(CUDA_ERROR_INVALID_DEVICE), Err(101)));
-        assert!(vgpus.show(vec![2, 0]) && !vgpus.show(vec![3]));
+        assert!(vgpus.show(vec![Some(2), Some(0)]) && !vgpus.show(vec![Some(3)]));
         assert_eq!((vgpus.at(0), vgpus.at(1), vgpus.at(2).is_err()), (Ok(2), Ok(0), true));
+        assert!(vgpus.show(vec![None, Some(1)]));
+        assert_eq!((vgpus.at(0).is_err(), vgpus.at(1), vgpus.first_visible()), (true, Ok(1), 1));
     }
 }
