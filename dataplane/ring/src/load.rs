@@ -10,6 +10,8 @@
 //! Every process of every tenant reads the same number. While there are more such threads than cores, those that only
 //! look go to sleep, and what sleeps is not counted; so what is left is what has work.
 
+// UNSAFETY: sysconf, and opens, reads and closes a file.
+
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
