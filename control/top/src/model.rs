@@ -230,14 +230,14 @@ fn row(node: &str, before: &Session, now: &Session, interval_ns: u64) -> Row {
 
 #[cfg(test)]
 pub mod tests {
-    use orion_telemetry::PageWriter;
+    use orion_telemetry::OwnPage;
     use orion_telemetry::report::{Cores, VERSION};
 
     use super::*;
 
     /// A session of which a second passes between one report and the next.
     pub fn reports() -> [Report; 2] {
-        let page = PageWriter::alone().expect("a page");
+        let page = OwnPage::alone().expect("a page");
         let mut session = Session {
             session: 7,
             client: Client { program: "train.py".into(), pid: 4711, from: "uid 0".into(), ..Client::default() },

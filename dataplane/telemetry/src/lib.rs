@@ -19,5 +19,5 @@ pub mod report;
 pub mod why;
 
 pub use class::Class;
-pub use page::{Page, PageWriter, Snapshot};
+pub use page::{OwnPage, Page, Snapshot};
 pub use recorder::Recorder;

@@ -41,7 +41,7 @@ pub struct Page {
 }
 
 /// The worker's side.
-pub struct PageWriter {
+pub struct OwnPage {
     words: Words,
 }
 
@@ -85,14 +85,14 @@ impl Page {
     }
 }
 
-impl PageWriter {
+impl OwnPage {
     /// # Errors
     ///
     /// What the system answers.
-    pub fn map(fd: BorrowedFd<'_>) -> io::Result<PageWriter> {
+    pub fn map(fd: BorrowedFd<'_>) -> io::Result<OwnPage> {
         let words = Words::map(fd, libc::PROT_READ | libc::PROT_WRITE)?;
         words.0[0].store(1, Ordering::Relaxed);
-        Ok(PageWriter { words })
+        Ok(OwnPage { words })
     }
 
     /// A page that nobody else has.
@@ -100,8 +100,8 @@ impl PageWriter {
     /// # Errors
     ///
     /// What the system answers.
-    pub fn alone() -> io::Result<PageWriter> {
-        PageWriter::map(Page::create()?.fd())
+    pub fn alone() -> io::Result<OwnPage> {
+        OwnPage::map(Page::create()?.fd())
     }
 
     /// Adds to a word of the session. Each has one thread that does.
@@ -231,7 +231,7 @@ mod tests {
     fn what_the_worker_writes_is_read_and_the_page_keeps_its_size() {
         let ours = Page::create().expect("a page");
         assert_eq!(ours.read().session(of_session::IDLE), 0);
-        let theirs = PageWriter::map(ours.fd()).expect("the same page");
+        let theirs = OwnPage::map(ours.fd()).expect("the same page");
         theirs.add(of_session::LEASE_WAIT, 7);
         theirs.add(of_session::LEASE_WAIT, 2);
         add(&theirs.line(Class::Other)[of_class::SAMPLES.index], 3);
@@ -248,7 +248,7 @@ mod tests {
     #[test]
     fn whatever_stands_there_is_read() {
         let ours = Page::create().expect("a page");
-        let theirs = PageWriter::map(ours.fd()).expect("the same page");
+        let theirs = OwnPage::map(ours.fd()).expect("the same page");
         theirs.words.0.iter().for_each(|word| word.store(u64::MAX, Ordering::Relaxed));
         let read = ours.read();
         assert_eq!(read.session(of_session::COST), u64::MAX);

@@ -12,7 +12,7 @@ use orion_wire::record::Header;
 
 use crate::class::Class;
 use crate::events::{of_class, of_session, times};
-use crate::page::{PageWriter, add, monotonic_ns};
+use crate::page::{OwnPage, add, monotonic_ns};
 use crate::probe;
 
 /// Commands from one sample to the next, in the middle of what is drawn.
@@ -25,7 +25,7 @@ const FULL_BYTES: u64 = 32 << 10;
 const LONG_LOOKS: u32 = 256;
 
 pub struct Recorder {
-    page: PageWriter,
+    page: OwnPage,
     session: u64,
     /// Commands until the next sample, and since the last one.
     left: u32,
@@ -69,7 +69,7 @@ pub struct Position {
 
 impl Recorder {
     #[must_use]
-    pub fn new(page: PageWriter, session: u64) -> Recorder {
+    pub fn new(page: OwnPage, session: u64) -> Recorder {
         let mut recorder = Recorder {
             page,
             session,
@@ -96,7 +96,7 @@ impl Recorder {
     /// What the system answers when asked for a page.
     pub fn cost_picoseconds() -> io::Result<u64> {
         const COMMANDS: u32 = 4096;
-        let page = PageWriter::alone()?;
+        let page = OwnPage::alone()?;
         let mut trial = Recorder::new(page, 0);
         let header = Header { size: 144, op: 0x0300, thread: 0, context: 0, sequence: 0 };
         let mut best = u64::MAX;
@@ -300,7 +300,7 @@ impl Recorder {
 
     /// For who has words of his own there.
     #[must_use]
-    pub fn page(&self) -> &PageWriter {
+    pub fn page(&self) -> &OwnPage {
         &self.page
     }
 }
@@ -322,7 +322,7 @@ mod tests {
     }
 
     fn recorder() -> Recorder {
-        Recorder::new(PageWriter::alone().expect("a page"), 7)
+        Recorder::new(OwnPage::alone().expect("a page"), 7)
     }
 
     fn run(recorder: &mut Recorder, count: u64, behind: u64) {

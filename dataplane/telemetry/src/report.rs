@@ -164,13 +164,13 @@ impl OfClass {
 
 #[cfg(test)]
 mod tests {
-    use crate::page::{PageWriter, add};
+    use crate::page::{OwnPage, add};
 
     use super::*;
 
     #[test]
     fn what_a_page_says_comes_back_from_json() {
-        let page = PageWriter::alone().expect("a page");
+        let page = OwnPage::alone().expect("a page");
         add(&page.line(Class::Graph)[of_class::CALLS.index], 3);
         page.record(Class::Graph, times::TIME, 1000, 2);
         page.add(of_session::CAP_WAIT, 9);

@@ -11,7 +11,7 @@ use orion_cuda::sys::*;
 use orion_ring::Memory;
 use orion_ring::memory::{Layout, Which};
 use orion_telemetry::events::of_session;
-use orion_telemetry::{PageWriter, Recorder};
+use orion_telemetry::{OwnPage, Recorder};
 use orion_wire::agent::Gpu;
 use orion_wire::hello::{Device, Welcome};
 use orion_wire::lease::{Vgpu as Leased, gpu_name};
@@ -266,7 +266,7 @@ pub fn main(control: OwnedFd, options: &Options) -> Result<(), String> {
     // The page stays mapped, and the descriptor is not kept.
     let meter = Meter::map(fds.pop().ok_or("the assignment came without a meter")?.as_fd())
         .map_err(|e| format!("mapping the meter failed: {e}"))?;
-    let stats = PageWriter::map(fds.pop().ok_or("the assignment came without a page for statistics")?.as_fd())
+    let stats = OwnPage::map(fds.pop().ok_or("the assignment came without a page for statistics")?.as_fd())
         .map_err(|e| format!("mapping the page for statistics failed: {e}"))?;
     stats.set(of_session::COST, warm.stats_cost);
     let shown = Shown { meter: Arc::new(meter), stats: Recorder::new(stats, assign.session) };

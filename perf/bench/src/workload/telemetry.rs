@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use orion_telemetry::recorder::Position;
-use orion_telemetry::{PageWriter, Recorder};
+use orion_telemetry::{OwnPage, Recorder};
 use orion_wire::generated::ops;
 use orion_wire::record::{Header, op};
 
@@ -16,7 +16,7 @@ const BATCH: u64 = 4000;
 
 pub fn measure(quick: bool) -> Result<Vec<Sample>, String> {
     let batches = if quick { 100 } else { 1000 };
-    let page = || PageWriter::alone().map_err(|e| format!("making a page failed: {e}"));
+    let page = || OwnPage::alone().map_err(|e| format!("making a page failed: {e}"));
     let mut recorder = Recorder::new(page()?, 1);
     let mut end = 0u64;
     let mut told = |header: &Header, behind: u64| {

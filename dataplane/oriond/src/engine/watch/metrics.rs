@@ -287,7 +287,7 @@ fn buckets(counts: &Counts) -> (f64, u64, Vec<(f64, u64)>) {
 
 #[cfg(test)]
 mod tests {
-    use orion_telemetry::PageWriter;
+    use orion_telemetry::OwnPage;
 
     use super::super::directory::tests::watched;
     use super::*;
@@ -297,7 +297,7 @@ mod tests {
     fn sessions_are_told_with_who_they_are_for() {
         let directory = Directory::new();
         let session = watched(Source::User(7));
-        let page = PageWriter::map(session.page.fd()).expect("the same page");
+        let page = OwnPage::map(session.page.fd()).expect("the same page");
         page.line(Class::Launch)[of_class::CALLS.index].store(3, std::sync::atomic::Ordering::Relaxed);
         page.add(of_session::CAP_WAIT, 1_500_000_000);
         page.record(Class::Launch, times::TIME, 3_000, 2);
