@@ -68,7 +68,7 @@ fn bytes_are_sent_with_and_without_a_copy() {
 
 #[test]
 fn what_encryption_costs_has_rows_of_both_ways() {
-    let said = text(&run(&["--driver", "soft", "run", "encryption", "--quick", "--repeats", "1"]));
+    let said = text(&run(&["run", "encryption", "--quick", "--repeats", "1"]));
     for way in ["in the clear", "encrypted"] {
         for row in ["cores while calling", "cores while copying", "to device, pinned", "cuMemGetInfo"] {
             assert!(said.lines().any(|line| line.contains(way) && line.contains(row)), "{way} {row}: {said}");

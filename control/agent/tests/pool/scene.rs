@@ -161,6 +161,7 @@ impl Scene {
     pub fn with_reserve(name: &'static str, kept: usize, is_local: bool) -> Scene {
         let mut scene = Scene::new(&[], "", is_local);
         scene.kept = kept;
+        scene.local.extend(is_local.then_some(name));
         let node = scene.node(name);
         scene.nodes.push(node);
         scene.wait_for_free(2 * (2 - kept));
