@@ -99,7 +99,7 @@ fn a_running_server_is_shown_as_the_documents_have_it() {
         "Enable RDMA                             [No]",
         "Enable Local QEMU-KVM with SHM          [No]",
         "Binding IP Address :                    127.0.0.1",
-        "[Warning] INSECURE : whoever reaches the TCP address can use the GPUs.",
+        "[Warning] INSECURE : nothing is encrypted, and whoever reaches the TCP address can use the GPUs.",
         "Testing the Orion Server network ...",
         &format!("Orion Server can be reached through {}", socket.display()),
         &format!("unix:{} talks to programs of this release (Orion ", socket.display()),
