@@ -6,9 +6,10 @@
 // UNSAFETY: maps a page that two processes share, and refers to it as words that are atomic.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use orion_ring::sealed;
 use orion_wire::message::carrier::DEVICES_MAX;
 
 const BYTES: usize = 4096;
@@ -37,22 +38,7 @@ pub struct Reading {
 impl Meter {
     /// oriond's.
     pub fn create() -> io::Result<Meter> {
-        // SAFETY: the name is a NUL-terminated literal.
-        let fd = unsafe { libc::memfd_create(c"orion-meter".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: memfd_create returned a new descriptor that nobody else owns.
-        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-        let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
-        // SAFETY: plain system calls on a descriptor we own.
-        let is_sealed = unsafe {
-            libc::ftruncate(fd.as_raw_fd(), BYTES as libc::off_t) == 0
-                && libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, seals) == 0
-        };
-        if !is_sealed {
-            return Err(io::Error::last_os_error());
-        }
+        let fd = sealed(c"orion-meter", BYTES as u64)?;
         let meter = Meter::map(fd.as_fd())?;
         Ok(Meter { fd: Some(fd), ..meter })
     }

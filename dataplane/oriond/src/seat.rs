@@ -11,6 +11,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use orion_arbiter::{Grant, Ledger, Said};
+use orion_ring::sealed;
 
 /// GPUs that a session may have vGPUs on.
 pub const SEATS_MAX: usize = 64;
@@ -116,22 +117,7 @@ struct Seats(&'static [Seat]);
 impl Page {
     /// oriond's.
     pub fn create() -> io::Result<Page> {
-        // SAFETY: the name is a NUL-terminated literal.
-        let fd = unsafe { libc::memfd_create(c"orion-seats".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: memfd_create returned a new descriptor that nobody else owns.
-        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-        let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
-        // SAFETY: plain system calls on a descriptor we own.
-        let is_sealed = unsafe {
-            libc::ftruncate(fd.as_raw_fd(), BYTES as libc::off_t) == 0
-                && libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, seals) == 0
-        };
-        if !is_sealed {
-            return Err(io::Error::last_os_error());
-        }
+        let fd = sealed(c"orion-seats", BYTES as u64)?;
         let page = Page::map(fd.as_fd())?;
         Ok(Page { fd: Some(fd), ..page })
     }

@@ -25,6 +25,8 @@ pub mod memory;
 #[cfg(not(loom))]
 pub mod ring;
 #[cfg(not(loom))]
+pub mod sealed;
+#[cfg(not(loom))]
 pub mod spin;
 
 #[cfg(not(loom))]
@@ -34,5 +36,7 @@ pub use control::Corrupt;
 pub use memory::{Heap, Layout, Memory};
 #[cfg(not(loom))]
 pub use ring::{Ahead, Consumer, Lookahead, Producer, Releaser};
+#[cfg(not(loom))]
+pub use sealed::sealed;
 #[cfg(not(loom))]
 pub use spin::{Spin, pause_after};

@@ -4,13 +4,14 @@
 // peer can write.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr;
 use std::sync::{Arc, Mutex};
 
 use crate::bell::{Bell, Futex};
 use crate::control::Control;
 use crate::ring::{Consumer, Producer, RingView};
+use crate::sealed::sealed;
 
 /// 10,000 launches, ten times what a GPU's own queue holds, and small enough that its lines are still in a cache a lap
 /// later: 8 MiB made a launch 20 ns dearer.
@@ -109,29 +110,7 @@ impl Memory {
 
     /// Creates and seals the memory of a new session. The heap is sparse: pages cost only once touched.
     pub fn create(layout: Layout) -> io::Result<Memory> {
-        let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
-        // By number: the C library has it since 2.27 only, and the shim is loaded beside older ones.
-        // SAFETY: the name is a NUL-terminated literal.
-        let fd = unsafe { libc::syscall(libc::SYS_memfd_create, c"orion-session".as_ptr(), flags) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: memfd_create returned a new descriptor that nobody else owns.
-        let fd = unsafe { OwnedFd::from_raw_fd(fd as i32) };
-        let bytes = layout.memory_bytes() as libc::off_t;
-        // SAFETY: plain system calls on a descriptor we own.
-        let sealed = unsafe {
-            libc::ftruncate(fd.as_raw_fd(), bytes) == 0
-                && libc::fcntl(
-                    fd.as_raw_fd(),
-                    libc::F_ADD_SEALS,
-                    libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL,
-                ) == 0
-        };
-        if !sealed {
-            return Err(io::Error::last_os_error());
-        }
-        let memory = Memory::new(fd, layout)?;
+        let memory = Memory::new(sealed(c"orion-session", layout.memory_bytes())?, layout)?;
         // SAFETY: the header page is mapped, aligned and not shared with anybody yet.
         unsafe { memory.base.cast::<u64>().write(MAGIC) };
         Ok(memory)

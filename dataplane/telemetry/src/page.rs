@@ -13,8 +13,10 @@
 // UNSAFETY: maps pages that two processes share, and refers to them as words that are atomic; reads a clock.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use orion_ring::sealed;
 
 use crate::class::Class;
 use crate::events::{Event, of_class, of_session, times};
@@ -52,22 +54,7 @@ impl Page {
     ///
     /// What the system answers.
     pub fn create() -> io::Result<Page> {
-        // SAFETY: the name is a NUL-terminated literal.
-        let fd = unsafe { libc::memfd_create(c"orion-stats".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: memfd_create returned a new descriptor that nobody else owns.
-        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-        let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
-        // SAFETY: plain system calls on a descriptor we own.
-        let is_sealed = unsafe {
-            libc::ftruncate(fd.as_raw_fd(), BYTES as libc::off_t) == 0
-                && libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, seals) == 0
-        };
-        if !is_sealed {
-            return Err(io::Error::last_os_error());
-        }
+        let fd = sealed(c"orion-stats", BYTES as u64)?;
         let words = Words::map(fd.as_fd(), libc::PROT_READ)?;
         Ok(Page { fd, words })
     }
