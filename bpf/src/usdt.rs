@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use object::{Object, ObjectSection};
+use object::{Object, ObjectSection, ObjectSegment, SegmentFlags};
 
 use crate::numbers::{
     COOKIE_KIND_SHIFT, COOKIE_NAMES_SHIFT, COOKIE_PAIR_SHIFT, KIND_ALONE, KIND_BEGIN, KIND_END, NAMES_MAX,
@@ -18,6 +18,8 @@ pub const PROVIDER: &str = "orion";
 const STAPSDT: u32 = 3;
 /// In a note before its names: place, base, semaphore.
 const ADDRESSES_BYTES: usize = 24;
+/// Of a segment that is code.
+const PF_X: u32 = 1;
 
 /// One probe; it may stand at several places of the program.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,6 +30,16 @@ pub struct Usdt {
     pub cookie: u64,
     /// Of one that ends something: what that is called.
     pub ends: Option<String>,
+    /// One of its places is no code: what the linker throws away leaves its note behind, and libbpf then takes none of
+    /// that name.
+    pub is_dead: bool,
+}
+
+/// What the notes say of one name.
+#[derive(Default)]
+struct Noted {
+    arguments: usize,
+    places: Vec<u64>,
 }
 
 /// The probes of a program, by name.
@@ -42,19 +54,30 @@ pub fn probes(program: &Path) -> Result<Vec<Usdt>, String> {
     let file = object::File::parse(&*bytes).map_err(|e| said(&e))?;
     let Some(section) = file.section_by_name(".note.stapsdt") else { return Ok(Vec::new()) };
     let notes = section.data().map_err(|e| said(&e))?;
-    Ok(paired(&names(notes)))
+    let names = names(notes);
+    let is_code = |place: &u64| {
+        file.segments().any(|segment| {
+            let is_executable = matches!(segment.flags(), SegmentFlags::Elf { p_flags, .. } if p_flags.0 & PF_X != 0);
+            is_executable && (segment.address()..segment.address() + segment.size()).contains(place)
+        })
+    };
+    let mut probes = paired(&names);
+    probes.iter_mut().for_each(|probe| probe.is_dead = !names[&probe.name].places.iter().all(is_code));
+    Ok(probes)
 }
 
-/// Of each probe of ours, how many arguments it has.
-fn names(mut notes: &[u8]) -> BTreeMap<String, usize> {
-    let mut found = BTreeMap::new();
+/// Of each probe of ours, how many arguments it has, and where it is.
+fn names(mut notes: &[u8]) -> BTreeMap<String, Noted> {
+    let mut found: BTreeMap<String, Noted> = BTreeMap::new();
     while let Some((kind, body, rest)) = note(notes) {
         notes = rest;
         let Some(words) = body.get(ADDRESSES_BYTES..).filter(|_| kind == STAPSDT) else { continue };
         let mut words = words.split(|byte| *byte == 0).map(String::from_utf8_lossy);
         let (provider, name, arguments) = (words.next(), words.next(), words.next());
         if let (Some(PROVIDER), Some(name)) = (provider.as_deref(), name) {
-            found.insert(name.into_owned(), arguments.map_or(0, |all| all.split_whitespace().count()));
+            let noted = found.entry(name.into_owned()).or_default();
+            noted.arguments = arguments.map_or(0, |all| all.split_whitespace().count());
+            noted.places.push(u64::from_ne_bytes(body[..8].try_into().expect("eight bytes")));
         }
     }
     found
@@ -69,13 +92,13 @@ fn note(bytes: &[u8]) -> Option<(u32, &[u8], &[u8])> {
     Some((kind, bytes.get(from..end)?, bytes.get(end.next_multiple_of(4)..).unwrap_or_default()))
 }
 
-fn paired(names: &BTreeMap<String, usize>) -> Vec<Usdt> {
+fn paired(names: &BTreeMap<String, Noted>) -> Vec<Usdt> {
     let place = |name: &str| names.keys().position(|n| n == name);
     let other = |name: &str, own: &str, other: &str| {
         let other = format!("{}{other}", name.strip_suffix(own)?);
-        Some((place(&other)?, names[&other]))
+        Some((place(&other)?, names[&other].arguments))
     };
-    let one = |(own, (name, arguments)): (usize, (&String, &usize))| {
+    let one = |(own, (name, Noted { arguments, .. })): (usize, (&String, &Noted))| {
         let (kind, pair, names) = match (other(name, "_begin", "_end"), other(name, "_end", "_begin")) {
             (Some((_, theirs)), _) => (KIND_BEGIN, own, theirs.min(*arguments).min(NAMES_MAX)),
             (_, Some((begin, theirs))) => (KIND_END, begin, theirs.min(*arguments).min(NAMES_MAX)),
@@ -89,6 +112,7 @@ fn paired(names: &BTreeMap<String, usize>) -> Vec<Usdt> {
                 | (names as u64) << COOKIE_NAMES_SHIFT
                 | (pair as u64) << COOKIE_PAIR_SHIFT,
             ends: (kind == KIND_END).then(|| name.trim_end_matches("_end").to_owned()),
+            is_dead: false,
         }
     };
     names.iter().enumerate().map(one).collect()

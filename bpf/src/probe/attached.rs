@@ -48,7 +48,7 @@ impl Attached {
                 self.links.push(loaded.attach().map_err(failed)?);
                 continue;
             }
-            for probe in usdt {
+            for probe in usdt.iter().filter(|probe| !probe.is_dead) {
                 let options = UsdtOpts { cookie: probe.cookie, ..UsdtOpts::default() };
                 // All processes of the program, for there will be new workers.
                 let link = loaded.attach_usdt_with_opts(-1, &program, crate::usdt::PROVIDER, &probe.name, options);
@@ -150,6 +150,11 @@ impl Attached {
 
     fn read_usdt(&self, report: &mut Report) -> Result<(), Refusal> {
         for (number, probe) in self.usdt.iter().enumerate() {
+            if probe.is_dead {
+                let why = "a place of it was thrown away when the program was linked, and its note was not";
+                report.notes.push(format!("USDT probe {} is not looked at: {why}", probe.name));
+                continue;
+            }
             let count = self.lookup("hits", &(number as u32).to_ne_bytes())?;
             let count = count.and_then(|bytes| words(&bytes).next()).unwrap_or(0);
             report.usdt.push(Fired { probe: probe.name.clone(), count });
