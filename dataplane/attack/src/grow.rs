@@ -163,11 +163,29 @@ fn unread(server: &Server, token: &str, oriond: u32, seconds: u64) -> Result<Gro
     Ok(growth)
 }
 
+/// How long oriond may take to come to rest, on a machine that is busy with other things.
+const REST_MAX: Duration = Duration::from_secs(20);
+
+/// What is counted, once it has been the same for a while: a worker that is still being made changes it.
+fn at_rest(count: impl Fn() -> usize) -> usize {
+    let began = Instant::now();
+    let (mut last, mut since) = (count(), began);
+    while since.elapsed() < Duration::from_secs(1) && began.elapsed() < REST_MAX {
+        std::thread::sleep(Duration::from_millis(20));
+        let now = count();
+        if now != last {
+            (last, since) = (now, Instant::now());
+        }
+    }
+    last
+}
+
 fn lanes(server: &Server, token: &str, oriond: u32, seconds: u64) -> Result<Growth, String> {
     let descriptors = || std::fs::read_dir(format!("/proc/{oriond}/fd")).map_or(0, Iterator::count);
     let mut kept = Vec::new();
     let mut growth: Option<Growth> = None;
-    let (mut idle, began) = (0, Instant::now());
+    let idle = at_rest(descriptors);
+    let began = Instant::now();
     while began.elapsed() < Duration::from_secs(seconds) {
         let session = Carried::attach(server, token)?;
         let worker = session.welcome.worker_pid;
@@ -182,15 +200,14 @@ fn lanes(server: &Server, token: &str, oriond: u32, seconds: u64) -> Result<Grow
             growth.broke = Some(format!("a session has {} lanes", kept.len() - before));
         }
         drop(session);
-        // The first has shown what oriond has when it is idle.
+        // Its worker and the next warm one are there side by side for a moment.
         let over = Instant::now();
-        while idle > 0 && descriptors() > idle + 4 && over.elapsed() < Duration::from_secs(5) {
+        while descriptors() > idle + 4 && over.elapsed() < REST_MAX {
             std::thread::sleep(Duration::from_millis(5));
         }
-        match descriptors() {
-            now if idle == 0 => idle = now,
-            now if now > idle + 4 => growth.broke = Some(format!("oriond has {now} descriptors, before {idle}")),
-            _ => {}
+        let now = descriptors();
+        if now > idle + 4 {
+            growth.broke = Some(format!("oriond has {now} descriptors, before {idle}"));
         }
     }
     growth.ok_or_else(|| "there was no time for a session".to_owned())
