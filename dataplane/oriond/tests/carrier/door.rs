@@ -387,6 +387,24 @@ on_each_carrier! {
     }
 }
 
+on_each_carrier! {
+    fn the_place_of_a_session_that_is_about_to_end_is_waited_for(server: &Oriond, transport: Transport) {
+        let _ = server;
+        let server = Oriond::start(&["--sessions-max", "1"]);
+        let first = Client::attach(&server, transport);
+        let worker = first.welcome.worker_pid;
+        // So that it takes a while to end with its client.
+        // SAFETY: a signal to a process of this test's server.
+        assert_eq!(unsafe { libc::kill(worker as i32, libc::SIGSTOP) }, 0);
+        drop(first);
+        server.wait_for_log(&["session ends"]);
+        let second = Client::attach(&server, transport);
+        assert!(!is_alive(worker), "two sessions at the same time");
+        assert_eq!(refusal(&server, transport, &hello()).0, Reason::Full);
+        drop(second);
+    }
+}
+
 #[test]
 fn a_worker_that_cannot_start_is_said_so() {
     // A file, but no library.

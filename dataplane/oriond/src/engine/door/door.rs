@@ -420,7 +420,7 @@ impl Door {
         };
         g.environment = request.environment.beyond(&self.inherited);
         g.client = Some(client(g.peer, &request));
-        let room = self.policy.room(self.sessions.len() + self.waiting.len());
+        let room = self.policy.room(self.sessions.staying() + self.waiting.len());
         let refused = match &self.leases {
             None => {
                 let shown = Shown { peer: g.peer, said: &g.said, request: covered, proof, lease: &request.lease };
@@ -594,6 +594,7 @@ impl Door {
                 self.directory.ends(session);
                 let guest = self.sessions.over(session);
                 guest.and_then(|slot| self.guests.get(&slot)).inspect(|g| shutdown(&g.socket));
+                self.match_up(core);
             }
             News::NoWorker { environment, reason } => self.no_worker(core, &environment, &reason),
             News::Nothing => {}
@@ -657,7 +658,10 @@ impl Door {
 
     fn match_up(&mut self, core: &mut Core) {
         let mut index = 0;
-        while let Some(&slot) = self.waiting.get(index) {
+        // Who waits for the place of a session that is about to end waits until it has ended.
+        while self.policy.room(self.sessions.len()).is_none()
+            && let Some(&slot) = self.waiting.get(index)
+        {
             let g = &self.greetings[&slot];
             let Some(worker) = self.workers.next(&g.environment) else {
                 index += 1;

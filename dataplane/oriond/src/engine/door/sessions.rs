@@ -55,6 +55,12 @@ impl Sessions {
         self.0.len()
     }
 
+    /// Those that are not about to end. The place of one that is will be free in a moment, for which it is worth while
+    /// to wait.
+    pub fn staying(&self) -> usize {
+        self.0.values().filter(|s| s.kill_after.is_none()).count()
+    }
+
     pub fn begin(&mut self, number: u64, session: Session) {
         self.0.insert(number, session);
     }
@@ -173,8 +179,9 @@ mod tests {
     fn a_worker_has_time_to_end_with_its_client() {
         let mut sessions = Sessions::default();
         sessions.begin(1, session(None));
-        assert_eq!(sessions.next_deadline(), None);
+        assert_eq!((sessions.next_deadline(), sessions.staying()), (None, 1));
         sessions.left(1);
+        assert_eq!((sessions.len(), sessions.staying()), (1, 0));
         assert!(sessions.late(Instant::now()).is_empty());
         let then = sessions.next_deadline().expect("it is to end");
         assert_eq!(sessions.late(then).len(), 1);
