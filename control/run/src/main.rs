@@ -247,6 +247,12 @@ fn start_oriond(
     let (socket, listen) = match carrier.leads_to {
         Leads::ToHost => (Path::new("none"), "127.0.0.1:0"),
         Leads::ToPath => (socket.as_path(), "none"),
+        Leads::ToDevice => {
+            return Err(format!(
+                "{} is a way out of a virtual machine, to the oriond of its host; name that by --server {}",
+                carrier.name, carrier.example
+            ));
+        }
     };
     if let Some(capability) = cli.capability.as_ref().filter(|_| driver != "soft") {
         let gpu = driver.display();

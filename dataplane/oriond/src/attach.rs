@@ -17,6 +17,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
+use orion_ring::memory::{HEAP_OFFSET, Layout};
 use orion_ring::{Heap, Memory};
 use orion_transport::carrier::bell_of;
 use orion_transport::fds;
@@ -68,6 +69,16 @@ pub struct Assign {
     pub vgpus: Vec<Vgpu>,
     /// Whether the time of its GPUs is divided.
     pub has_seats: bool,
+    /// Where in memory that comes along the session lies, if it is not in the worker's own.
+    pub lent: Option<Place>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    pub offset: u64,
+    pub bytes: u64,
+    /// Whether what rings the worker comes along too.
+    pub has_bell: bool,
 }
 
 impl Control {
@@ -95,6 +106,10 @@ impl Control {
                 }
                 put_vgpus(&mut w, &a.vgpus);
                 w.word(a.has_seats.into());
+                w.word(a.lent.is_some().into());
+                if let Some(place) = &a.lent {
+                    [place.offset, place.bytes, place.has_bell.into()].into_iter().for_each(|word| w.word(word));
+                }
             }
             Control::Log { text } => {
                 w.word(LOG);
@@ -114,6 +129,10 @@ impl Control {
                 worker_pid: r.word()? as u32,
                 vgpus: get_vgpus(&mut r)?,
                 has_seats: r.word()? != 0,
+                lent: match r.word()? {
+                    0 => None,
+                    _ => Some(Place { offset: r.word()?, bytes: r.word()?, has_bell: r.word()? != 0 }),
+                },
             }),
             LOG => Control::Log { text: r.text()?.to_owned() },
             5 => {
@@ -146,6 +165,16 @@ pub fn recv_control(socket: BorrowedFd<'_>) -> io::Result<Option<(Control, Vec<O
     }
     let control = Control::decode(&buffer[..n]).map_err(|f| io::Error::new(io::ErrorKind::InvalidData, f.0))?;
     Ok(Some((control, fds)))
+}
+
+/// The memory that was lent for a session, and the bell that came with it. Both are the last of `fds`.
+pub fn lent(place: Place, fds: &mut Vec<OwnedFd>) -> Result<(Memory, Vec<OwnedFd>), String> {
+    let bell = if place.has_bell { fds.pop() } else { None };
+    let memory = fds.pop().ok_or("the assignment came without the memory that is lent")?;
+    let heap_bytes = place.bytes.checked_sub(HEAP_OFFSET).ok_or("the memory that is lent has no room for a heap")?;
+    let memory = Memory::create_in(memory, place.offset, Layout { heap_bytes })
+        .map_err(|e| format!("mapping the memory that is lent failed: {e}"))?;
+    Ok((memory, bell.into_iter().collect()))
 }
 
 /// Below this lie the null page and programs that are not relocatable; a client's heap is far above.
@@ -256,12 +285,16 @@ mod tests {
     #[test]
     fn control_messages_come_back() {
         let vgpu = Vgpu { gpu: "GPU-1".into(), memory_bytes: 1 << 30, ratio: 50 };
-        let assign = Assign { session: 1, worker_pid: 6, vgpus: vec![vgpu], has_seats: true };
+        let assign = Assign { session: 1, worker_pid: 6, vgpus: vec![vgpu], has_seats: true, lent: None };
+        let place = Place { offset: 2 << 20, bytes: 64 << 20, has_bell: true };
+        let guest = Assign { lent: Some(place), ..assign.clone() };
         let gpus = vec![Gpu { uuid: [3; 16], name: "GPU".into(), memory_bytes: 1 << 34 }];
         let offer = Offer { driver_version: 13000, devices: vec![Device::default()], peer_access: vec![1] };
         let (failed, log) = (Control::Failed { reason: "no GPU".into() }, Control::Log { text: "a line".into() });
         let started = Control::Started { vgpus: vec![Registered { vgpu: 1, gpu: 2, memory_bytes: 1 << 40 }] };
-        for control in [Control::Ready { gpus, offer }, failed, Control::Assign(assign), log, started] {
+        for control in
+            [Control::Ready { gpus, offer }, failed, Control::Assign(assign), Control::Assign(guest), log, started]
+        {
             let body = control.encode();
             assert_eq!(Control::decode(&body), Ok(control));
             for cut in 0..body.len() {

@@ -6,11 +6,12 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::net::SocketAddr;
 use std::os::fd::{FromRawFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use engine::security::Security;
+use engine::settings::{Guest, Memory};
 use orion_transport::proof::Token;
 use sd_notify::NotifyState;
 use tracing::level_filters::LevelFilter;
@@ -59,6 +60,24 @@ struct Serve {
     /// there is encrypted by TLS
     #[arg(long, default_value = "none", value_name = "ADDRESS:PORT")]
     listen: String,
+    /// Let the programs of a virtual machine in, whose QEMU maps this file as an ivshmem-plain device. orion-shm makes
+    /// such files, one for each machine; may be given several times
+    #[arg(long, value_name = "FILE")]
+    guest: Vec<PathBuf>,
+    /// The same for each file in this folder that is called as orion-shm calls them: orionsock0, orionsock1 and so on
+    #[arg(long, value_name = "FOLDER")]
+    guest_folder: Option<PathBuf>,
+    /// Let the programs of a virtual machine in, whose QEMU asks at this UNIX socket for the memory of an
+    /// ivshmem-doorbell device; may be given several times
+    #[arg(long, value_name = "PATH")]
+    guest_socket: Vec<PathBuf>,
+    /// Memory of each such device, a power of two. What is used of it costs memory
+    #[arg(long, default_value = "256 MiB", value_parser = parse_bytes, value_name = "BYTES", requires = "guest_socket")]
+    guest_memory: u64,
+    /// Sessions that a virtual machine may have at the same time. They divide its memory, and an ivshmem-doorbell
+    /// device takes one more vector than there are
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    guest_sessions: usize,
     /// File with the token that clients have to know, readable by its owner only; its last newline does not count.
     /// `openssl rand -hex 16` makes one
     #[arg(long, value_name = "FILE")]
@@ -357,6 +376,7 @@ fn serve(options: Serve, signals: &libc::sigset_t) -> Result<(), String> {
         })?),
     };
     let security = security(&options, listen.is_some())?;
+    let guests = guests(&options)?;
     let socket = match options.socket.as_deref() {
         Some("none") => None,
         Some(path) => Some(PathBuf::from(path)),
@@ -383,6 +403,7 @@ fn serve(options: Serve, signals: &libc::sigset_t) -> Result<(), String> {
         stats,
         metrics: options.metrics,
         listen,
+        guests,
         token,
         pool: options.pool,
         is_software: options.worker.driver == "soft",
@@ -432,6 +453,38 @@ fn serve(options: Serve, signals: &libc::sigset_t) -> Result<(), String> {
     Ok(())
 }
 
+/// Virtual machines that are let in.
+fn guests(options: &Serve) -> Result<Vec<Guest>, String> {
+    let mut all: Vec<Memory> = options.guest.iter().cloned().map(Memory::File).collect();
+    if let Some(folder) = &options.guest_folder {
+        let files = segments_in(folder)?;
+        if files.is_empty() {
+            return Err(format!(
+                "--guest-folder {} has no memory of a virtual machine; `orion-shm -i 0 -d {0}` makes the first",
+                folder.display()
+            ));
+        }
+        all.extend(files.into_iter().map(Memory::File));
+    }
+    all.extend(options.guest_socket.iter().cloned().map(|path| Memory::Socket(path, options.guest_memory)));
+    Ok(all.into_iter().map(|memory| Guest { memory, sessions: options.guest_sessions }).collect())
+}
+
+/// The files that orion-shm has made there, by their numbers.
+fn segments_in(folder: &Path) -> Result<Vec<PathBuf>, String> {
+    let failed = |e| format!("reading --guest-folder {} failed: {e}", folder.display());
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        if let Some(number) = name.strip_prefix("orionsock").and_then(|number| number.parse::<u32>().ok()) {
+            found.push((number, path));
+        }
+    }
+    found.sort();
+    Ok(found.into_iter().map(|(_, path)| path).collect())
+}
+
 /// What is wanted of whoever comes to the TCP address, if there is one.
 fn security(options: &Serve, listens: bool) -> Result<Option<Arc<Security>>, String> {
     let about_the_address = [
@@ -472,7 +525,8 @@ fn notify(states: &[NotifyState<'_>]) {
 fn has_one_tenant(options: &Serve) -> bool {
     let only_tcp = options.socket.as_deref() == Some("none");
     let is_of_one = if options.token_file.is_some() { only_tcp } else { !options.insecure };
-    options.one_tenant || options.pool.is_none() && options.client_ca.is_none() && is_of_one
+    let has_guests = !options.guest.is_empty() || !options.guest_socket.is_empty() || options.guest_folder.is_some();
+    options.one_tenant || !has_guests && options.pool.is_none() && options.client_ca.is_none() && is_of_one
 }
 
 /// Says which layers of isolation workers will not have, and what that means.

@@ -67,6 +67,8 @@ impl Which {
 /// still be looking at it while the process exits; see [`Memory::unmap_all`].
 pub struct Memory {
     fd: OwnedFd,
+    /// Where in the file it begins: a file may hold more than one session's.
+    offset: u64,
     layout: Layout,
     base: *mut u8,
     bell: Arc<dyn Bell>,
@@ -81,10 +83,10 @@ unsafe impl Send for Memory {}
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    fn new(fd: OwnedFd, layout: Layout) -> io::Result<Memory> {
-        let base = map_front(fd.as_fd())?;
+    fn new(fd: OwnedFd, offset: u64, layout: Layout) -> io::Result<Memory> {
+        let base = map_front(fd.as_fd(), offset)?;
         let mapped = Mutex::new(vec![(base as usize, DATA_OFFSET as usize)]);
-        Ok(Memory { fd, layout, base, bell: Arc::new(Futex), mapped })
+        Ok(Memory { fd, offset, layout, base, bell: Arc::new(Futex), mapped })
     }
 
     /// The ends that are made from now on ring the other side, and are rung, in this way; without it by [`Futex`].
@@ -110,28 +112,35 @@ impl Memory {
 
     /// Creates and seals the memory of a new session. The heap is sparse: pages cost only once touched.
     pub fn create(layout: Layout) -> io::Result<Memory> {
-        let memory = Memory::new(sealed(c"orion-session", layout.memory_bytes())?, layout)?;
-        // SAFETY: the header page is mapped, aligned and not shared with anybody yet.
-        unsafe { memory.base.cast::<u64>().write(MAGIC) };
+        Memory::create_in(sealed(c"orion-session", layout.memory_bytes())?, 0, layout)
+    }
+
+    /// The memory of a new session in a file that somebody else has made, from `offset` on, where it holds zeros. Whoever
+    /// can shrink that file can end whoever maps it.
+    pub fn create_in(fd: OwnedFd, offset: u64, layout: Layout) -> io::Result<Memory> {
+        let memory = Memory::new(fd, offset, layout)?;
+        // SAFETY: the header page is mapped and aligned; whoever shares it looks at it once he is told.
+        unsafe { memory.base.cast::<u64>().write_volatile(MAGIC) };
         Ok(memory)
     }
 
     /// Maps memory that the peer created, after checking that it has the size it was announced with.
     pub fn open(fd: OwnedFd, layout: Layout) -> io::Result<Memory> {
-        // SAFETY: an all-zero stat is a valid value for fstat to overwrite.
-        let mut stat: libc::stat = unsafe { std::mem::zeroed() };
-        // SAFETY: `stat` is valid for writes.
-        if unsafe { libc::fstat(fd.as_raw_fd(), &mut stat) } != 0 {
-            return Err(io::Error::last_os_error());
+        let bytes = file_bytes(fd.as_fd())?;
+        if bytes != layout.memory_bytes() {
+            let announced = layout.memory_bytes();
+            return Err(io::Error::other(format!("session memory has {bytes} bytes where {announced} were announced")));
         }
-        if stat.st_size as u64 != layout.memory_bytes() {
-            return Err(io::Error::other(format!(
-                "session memory has {} bytes where {} were announced",
-                stat.st_size,
-                layout.memory_bytes()
-            )));
+        Memory::open_in(fd, 0, layout)
+    }
+
+    /// As [`Memory::open`], of a file that holds more, from `offset` on.
+    pub fn open_in(fd: OwnedFd, offset: u64, layout: Layout) -> io::Result<Memory> {
+        let bytes = file_bytes(fd.as_fd())?;
+        if offset.checked_add(layout.memory_bytes()).is_none_or(|end| end > bytes) {
+            return Err(io::Error::other(format!("session memory at {offset:#x} would end beyond {bytes:#x}")));
         }
-        let memory = Memory::new(fd, layout)?;
+        let memory = Memory::new(fd, offset, layout)?;
         // SAFETY: the header page is mapped and aligned; the value is only compared.
         if unsafe { memory.base.cast::<u64>().read_volatile() } != MAGIC {
             return Err(io::Error::other("session memory does not begin with Orion's magic"));
@@ -149,7 +158,7 @@ impl Memory {
 
     fn ring(&self, which: Which) -> io::Result<RingView> {
         let (offset, bytes) = which.data();
-        let data = map_twice(self.fd.as_fd(), offset, bytes as usize)?;
+        let data = map_twice(self.fd.as_fd(), self.offset + offset, bytes as usize)?;
         self.note(data, 2 * bytes as usize);
         // SAFETY: the control page lies inside the mapped front part; the mapping is never removed, so 'static
         // is the life of the process; all fields are atomics, so a hostile peer can only change values.
@@ -181,7 +190,7 @@ impl Memory {
                     libc::PROT_READ | libc::PROT_WRITE,
                     libc::MAP_SHARED | libc::MAP_NORESERVE | flags,
                     self.fd.as_raw_fd(),
-                    HEAP_OFFSET as libc::off_t,
+                    (self.offset + HEAP_OFFSET) as libc::off_t,
                 )
             };
             if base == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(base) }
@@ -282,8 +291,18 @@ impl Heap {
     }
 }
 
+fn file_bytes(fd: BorrowedFd<'_>) -> io::Result<u64> {
+    // SAFETY: an all-zero stat is a valid value for fstat to overwrite.
+    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: `stat` is valid for writes.
+    match unsafe { libc::fstat(fd.as_raw_fd(), &mut stat) } {
+        0 => Ok(stat.st_size as u64),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 /// Header and control pages.
-fn map_front(fd: BorrowedFd<'_>) -> io::Result<*mut u8> {
+fn map_front(fd: BorrowedFd<'_>, offset: u64) -> io::Result<*mut u8> {
     // SAFETY: a fresh mapping of the first pages of the file.
     let base = unsafe {
         libc::mmap(
@@ -292,7 +311,7 @@ fn map_front(fd: BorrowedFd<'_>) -> io::Result<*mut u8> {
             libc::PROT_READ | libc::PROT_WRITE,
             libc::MAP_SHARED,
             fd.as_raw_fd(),
-            0,
+            offset as libc::off_t,
         )
     };
     if base == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(base.cast()) }

@@ -27,6 +27,7 @@ pub mod scatter;
 pub mod sealed;
 pub mod socket;
 pub mod stream;
+mod thread;
 
 pub use gather::Gather;
 pub use lanes::{LANES_MAX, LaneCounts, Striper};

@@ -22,12 +22,15 @@ pub enum Leads {
     ToPath,
     /// `host:port`.
     ToHost,
+    /// A device of the virtual machine in which the program runs, whose memory its host shares.
+    ToDevice,
 }
 
 /// All there are. Who adds one names it here.
 pub static CARRIERS: &[Carrier] = &[
     Carrier { name: "shm", scheme: "unix", example: "unix:/run/orion/oriond.sock", leads_to: Leads::ToPath },
     Carrier { name: "tcp", scheme: "tcp", example: "tcp:host:7411", leads_to: Leads::ToHost },
+    Carrier { name: "ivshmem", scheme: "ivshmem", example: "ivshmem:0000:00:04.0", leads_to: Leads::ToDevice },
     // For tests: shared memory as a guest would have it.
     #[cfg(debug_assertions)]
     Carrier { name: "doorbell", scheme: "doorbell", example: "doorbell:/run/oriond.sock", leads_to: Leads::ToPath },
@@ -54,6 +57,9 @@ pub enum Place {
     Path(PathBuf),
     /// `host:port`.
     Host(String),
+    /// A PCI device by its number, such as 0000:00:04.0, or a file that is what its memory would be. Empty for the one
+    /// that there is.
+    Device(String),
 }
 
 impl Server {
@@ -62,10 +68,13 @@ impl Server {
         Server { carrier: first(Leads::ToPath), place: Place::Path(path.into()) }
     }
 
-    /// `unix:/path`, `tcp:host:port`, `/path` or `host:port`.
+    /// `unix:/path`, `tcp:host:port`, `ivshmem:`, `/path` or `host:port`.
     pub fn parse(text: &str) -> Result<Server, String> {
         let wrong = |what: &str| {
-            Err(format!("server address {text:?} {what}; it is one of unix:/path, tcp:host:port, /path, host:port"))
+            Err(format!(
+                "server address {text:?} {what}; it is one of unix:/path, tcp:host:port, /path, host:port, and in a \
+                 virtual machine ivshmem: or ivshmem:0000:00:04.0"
+            ))
         };
         if text.starts_with('/') {
             return Ok(Server::local(text));
@@ -79,6 +88,12 @@ impl Server {
             return match address.is_empty() {
                 true => wrong("has no path"),
                 false => Ok(Server { carrier, place: Place::Path(address.into()) }),
+            };
+        }
+        if carrier.leads_to == Leads::ToDevice {
+            return match is_device(address) {
+                true => Ok(Server { carrier, place: Place::Device(address.to_owned()) }),
+                false => wrong(&format!("has {address:?} for a device")),
             };
         }
         if let Some((scheme, _)) = address.split_once("//") {
@@ -106,7 +121,7 @@ impl Server {
     pub fn path(&self) -> Option<&Path> {
         match &self.place {
             Place::Path(path) => Some(path),
-            Place::Host(_) => None,
+            Place::Host(_) | Place::Device(_) => None,
         }
     }
 
@@ -114,9 +129,23 @@ impl Server {
     pub fn host(&self) -> Option<&str> {
         match &self.place {
             Place::Host(host) => Some(host),
-            Place::Path(_) => None,
+            Place::Path(_) | Place::Device(_) => None,
         }
     }
+
+    /// Where it is a device of this virtual machine.
+    pub fn device(&self) -> Option<&str> {
+        match &self.place {
+            Place::Device(device) => Some(device),
+            Place::Host(_) | Place::Path(_) => None,
+        }
+    }
+}
+
+/// Nothing, an absolute path, or a PCI device as the system names it: it becomes a part of a path.
+fn is_device(text: &str) -> bool {
+    let is_number = |c: char| c.is_ascii_hexdigit() || c == ':' || c == '.';
+    text.is_empty() || text.starts_with('/') || text.len() == "0000:00:00.0".len() && text.chars().all(is_number)
 }
 
 fn first(leads_to: Leads) -> &'static Carrier {
@@ -129,6 +158,7 @@ impl fmt::Display for Server {
         match &self.place {
             Place::Path(path) => write!(f, "{scheme}:{}", path.display()),
             Place::Host(host) => write!(f, "{scheme}:{host}"),
+            Place::Device(device) => write!(f, "{scheme}:{device}"),
         }
     }
 }
@@ -149,6 +179,10 @@ mod tests {
         assert_eq!(Server::parse("tcp:node:7411"), tcp("node:7411"));
         assert_eq!(Server::parse("node.example:1"), tcp("node.example:1"));
         assert_eq!(Server::parse("[::1]:7411"), tcp("[::1]:7411"));
+        for device in ["", "0000:00:04.0", "/sys/some/resource2"] {
+            let server = Server::parse(&format!("ivshmem:{device}")).expect("an address");
+            assert_eq!(server.device(), Some(device));
+        }
     }
 
     #[test]
@@ -176,6 +210,8 @@ mod tests {
             "a b:7411",
             "node/x:7411",
             "::1:7411",
+            "ivshmem:4",
+            "ivshmem:../../../etc",
             "",
         ] {
             let said = Server::parse(text).expect_err(text);

@@ -8,6 +8,7 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 
 use orion_transport::socket::peer_credentials;
+use orion_wire::address::Leads;
 
 /// Since Linux 6.5.
 const SO_PEERPIDFD: i32 = 77;
@@ -19,6 +20,10 @@ pub enum Peer {
         uid: u32,
     },
     Remote(Option<SocketAddr>),
+    /// A program in a virtual machine, by the number of its guest among those that are let in.
+    Guest {
+        number: u32,
+    },
 }
 
 impl Peer {
@@ -37,6 +42,7 @@ impl Peer {
             Peer::Local { uid } => format!("uid {uid}"),
             Peer::Remote(Some(address)) => address.ip().to_canonical().to_string(),
             Peer::Remote(None) => "unknown".to_owned(),
+            Peer::Guest { number } => format!("guest {number}"),
         }
     }
 
@@ -44,10 +50,19 @@ impl Peer {
         matches!(self, Peer::Local { .. })
     }
 
+    /// What an address leads to by which one comes like this.
+    pub fn leads_to(self) -> Leads {
+        match self {
+            Peer::Local { .. } => Leads::ToPath,
+            Peer::Remote(_) => Leads::ToHost,
+            Peer::Guest { .. } => Leads::ToDevice,
+        }
+    }
+
     /// Whether what it says crosses no network: the kernel takes no packet from another machine for loopback's.
     pub fn is_of_this_machine(self) -> bool {
         match self {
-            Peer::Local { .. } => true,
+            Peer::Local { .. } | Peer::Guest { .. } => true,
             Peer::Remote(address) => address.is_some_and(|a| a.ip().to_canonical().is_loopback()),
         }
     }
@@ -59,6 +74,7 @@ impl std::fmt::Display for Peer {
             Peer::Local { uid } => write!(f, "unix:uid={uid}"),
             Peer::Remote(Some(address)) => write!(f, "tcp:{address}"),
             Peer::Remote(None) => f.write_str("tcp:?"),
+            Peer::Guest { number } => write!(f, "guest:{number}"),
         }
     }
 }
@@ -145,6 +161,7 @@ fn is_running(process: &OwnedFd) -> io::Result<()> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Source {
     User(u32),
+    Guest(u32),
     V4([u8; 4]),
     V6([u8; 8]),
     Unknown,
@@ -154,6 +171,7 @@ impl Source {
     pub fn of(peer: Peer) -> Source {
         match peer {
             Peer::Local { uid } => Source::User(uid),
+            Peer::Guest { number } => Source::Guest(number),
             Peer::Remote(None) => Source::Unknown,
             Peer::Remote(Some(address)) => match address.ip().to_canonical() {
                 IpAddr::V4(ip) => Source::V4(ip.octets()),

@@ -1,7 +1,7 @@
 //! What an operator decides about serving.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use orion_transport::proof::Token;
@@ -13,6 +13,8 @@ use crate::cell::Plan;
 pub struct Settings {
     pub socket: Option<PathBuf>,
     pub listen: Option<SocketAddr>,
+    /// Virtual machines that share memory with us.
+    pub guests: Vec<Guest>,
     pub token: Option<Token>,
     /// Where the agent of a pool comes. Then only who has a lease is let in.
     pub pool: Option<PathBuf>,
@@ -32,4 +34,28 @@ pub struct Settings {
     /// Passed on to each worker.
     pub worker_arguments: Vec<String>,
     pub cells: Plan,
+}
+
+/// A virtual machine that an operator lets in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Guest {
+    pub memory: Memory,
+    pub sessions: usize,
+}
+
+/// Where its memory is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Memory {
+    /// A file that QEMU maps as well.
+    File(PathBuf),
+    /// QEMU asks for it at this socket.
+    Socket(PathBuf, u64),
+}
+
+impl Guest {
+    pub fn path(&self) -> &Path {
+        match &self.memory {
+            Memory::File(path) | Memory::Socket(path, _) => path,
+        }
+    }
 }

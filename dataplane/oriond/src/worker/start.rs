@@ -3,6 +3,7 @@
 // UNSAFETY: loads the driver and calls it through C function pointers.
 
 use std::collections::HashMap;
+use std::ffi::c_void;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex};
 
@@ -18,7 +19,7 @@ use orion_wire::lease::{Vgpu as Leased, gpu_name};
 use orion_wire::message::carrier::DEVICES_MAX;
 use orion_wire::view::{ATTRIBUTES, Offer};
 
-use crate::attach::{Assign, Attachment, Control, Registered, recv_control, send_control, share};
+use crate::attach::{Assign, Attachment, Control, Registered, lent, recv_control, send_control, share};
 use crate::lines;
 use crate::meter::Meter;
 use crate::seat::{Bell, Page};
@@ -74,6 +75,7 @@ struct Warm {
     memory: Memory,
     /// The staging part at an address of our own, registered with the driver.
     staging: u64,
+    staging_bytes: u64,
     /// What the driver and its profiler read again later.
     files: Vec<std::path::PathBuf>,
     budget: budget::Budget,
@@ -111,22 +113,7 @@ impl Warm {
             let offer = offer(driver, &vgpus, options.memory_limit);
             let memory = Memory::create(Layout { heap_bytes: options.heap_bytes })
                 .map_err(|e| format!("creating session memory failed: {e}"))?;
-            let staging = memory.map_heap(None).map_err(|e| {
-                format!(
-                    "mapping a host heap of {} MiB failed: {e}; where address space is limited (ulimit -v) ask for \
-                     less with --heap, of oriond serve or of orion-run",
-                    options.heap_bytes >> 20
-                )
-            })?;
-            staging.make_huge(0, options.staging_bytes);
-            done(
-                "cuMemHostRegister of staging memory",
-                driver.cuMemHostRegister_v2(
-                    staging.base().cast(),
-                    options.staging_bytes as usize,
-                    CU_MEMHOSTREGISTER_PORTABLE,
-                ),
-            )?;
+            let staging = stage(driver, &memory, options.staging_bytes)?;
             let primary = HashMap::from([(0, context)]);
             let files = driver::load_late_libraries(&options.driver, &options.profiler());
             let budget = budget::Budget::new(driver, &options.driver, &devices, options.host_memory_bytes)?;
@@ -140,12 +127,46 @@ impl Warm {
                 vgpus,
                 primary,
                 memory,
-                staging: staging.base() as u64,
+                staging,
+                staging_bytes: options.staging_bytes,
                 files,
                 budget,
                 stats_cost,
             })
         }
+    }
+}
+
+/// Maps the staging part of a session's heap and registers it with the driver.
+fn stage(driver: &Driver, memory: &Memory, bytes: u64) -> Result<u64, String> {
+    let heap_bytes = memory.layout().heap_bytes;
+    let staging = memory.map_heap(None).map_err(|e| {
+        format!(
+            "mapping a host heap of {} MiB failed: {e}; where address space is limited (ulimit -v) ask for less with \
+             --heap, of oriond serve or of orion-run",
+            heap_bytes >> 20
+        )
+    })?;
+    staging.make_huge(0, bytes);
+    // SAFETY: a mapping that stays, and a context is current.
+    match unsafe { driver.cuMemHostRegister_v2(staging.base().cast(), bytes as usize, CU_MEMHOSTREGISTER_PORTABLE) } {
+        CUDA_SUCCESS => Ok(staging.base() as u64),
+        code => Err(format!("cuMemHostRegister of staging memory answered {code}")),
+    }
+}
+
+impl Warm {
+    /// The session's memory is this, in place of what was made for it. It may be much smaller, and then pinned memory is
+    /// to have room beside what is staged.
+    fn lies_in(&mut self, memory: Memory) -> Result<(), String> {
+        // SAFETY: it was registered at the start, and nothing uses it.
+        unsafe { self.driver.cuMemHostUnregister(self.staging as *mut c_void) };
+        self.staging_bytes = self.staging_bytes.min(memory.layout().heap_bytes / 4) & !4095;
+        self.staging = stage(self.driver, &memory, self.staging_bytes)?;
+        let own = std::mem::replace(&mut self.memory, memory);
+        // SAFETY: no ring end and no heap was made of it, and the driver does not use it any more.
+        unsafe { own.unmap_all() };
+        Ok(())
     }
 }
 
@@ -259,6 +280,7 @@ pub fn main(control: OwnedFd, options: &Options) -> Result<(), String> {
         return Ok(());
     };
     let socket = fds.pop().ok_or("the assignment came without a socket")?;
+    let lent = assign.lent.map(|place| lent(place, &mut fds)).transpose()?;
     let seats = match assign.has_seats {
         true => Some(seats(&mut fds)?),
         false => None,
@@ -270,7 +292,15 @@ pub fn main(control: OwnedFd, options: &Options) -> Result<(), String> {
         .map_err(|e| format!("mapping the page for statistics failed: {e}"))?;
     stats.set(of_session::COST, warm.stats_cost);
     let shown = Shown { meter: Arc::new(meter), stats: Recorder::new(stats, assign.session) };
-    serve(warm, &assign, &control, Attachment::new(socket), shown, seats, options)
+    let mut warm = warm;
+    let bell = match lent {
+        None => None,
+        Some((memory, bell)) => {
+            warm.lies_in(memory)?;
+            Some(bell)
+        }
+    };
+    serve(warm, &assign, &control, Attachment::new(socket), shown, Given { seats, bell }, options)
 }
 
 /// Where the session has a share of its GPUs' time.
@@ -279,6 +309,13 @@ fn seats(fds: &mut Vec<OwnedFd>) -> Result<(Page, Bell), String> {
     let (bell, page) = bell.zip(page).ok_or("the assignment came without a page of seats")?;
     let page = Page::map(page.as_fd()).map_err(|e| format!("mapping the page of seats failed: {e}"))?;
     Ok((page, Bell::of(bell)))
+}
+
+/// What comes with the assignment of some sessions only.
+struct Given {
+    seats: Option<(Page, Bell)>,
+    /// What rings, where it does not come from the client.
+    bell: Option<Vec<OwnedFd>>,
 }
 
 /// Where it is told what the session uses, and does.
@@ -300,7 +337,7 @@ fn serve(
     control: &OwnedFd,
     attachment: Attachment,
     Shown { meter, stats }: Shown,
-    seats: Option<(Page, Bell)>,
+    Given { seats, bell }: Given,
     options: &Options,
 ) -> Result<(), String> {
     let limits = match warm.take_places(&assign.vgpus, options.memory_limit) {
@@ -329,14 +366,14 @@ fn serve(
         peer_access: driver::peer_access(warm.driver, &warm.vgpus.iter().map(|vgpu| vgpu.device).collect::<Vec<_>>()),
         devices,
         memory_bytes: warm.memory.layout().memory_bytes(),
-        heap_bytes: options.heap_bytes,
-        staging_bytes: options.staging_bytes,
+        heap_bytes: warm.memory.layout().heap_bytes,
+        staging_bytes: warm.staging_bytes,
     };
     let (start, fds) =
         attachment.welcome(&welcome, warm.memory.fd()).map_err(|e| format!("greeting the client failed: {e}"))?;
     send_control(control.as_fd(), &Control::Started { vgpus: registered }, &[])
         .map_err(|e| format!("saying that the session starts failed: {e}"))?;
-    let (memory, heap) = match share(warm.memory, &start, fds) {
+    let (memory, heap) = match share(warm.memory, &start, bell.unwrap_or(fds)) {
         Ok(shared) => shared,
         Err(reason) => return attachment.refuse(&reason).map_err(|e| format!("refusing the client failed: {e}")),
     };
@@ -385,7 +422,7 @@ fn serve(
         memory,
         pages: start.pages,
         staging: warm.staging,
-        staging_bytes: options.staging_bytes,
+        staging_bytes: warm.staging_bytes,
         arrivals,
         replies,
         events,

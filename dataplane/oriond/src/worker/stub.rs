@@ -16,7 +16,7 @@ use orion_wire::record::{HEADER_BYTES, Header, HeapRange, op};
 use orion_wire::view::Offer;
 use orion_wire::{Fault, Reader, Writer};
 
-use crate::attach::{Attachment, Control, recv_control, send_control, share};
+use crate::attach::{Attachment, Control, lent, recv_control, send_control, share};
 use crate::lines;
 
 /// Body: a heap range. Reply: the sum of its bytes.
@@ -57,6 +57,11 @@ pub fn main(control: OwnedFd, seal: crate::cell::Seal) -> Result<(), String> {
         return Ok(());
     };
     let attachment = Attachment::new(fds.pop().ok_or("the assignment came without a socket")?);
+    let (memory, bell) = match assign.lent {
+        None => (memory, None),
+        Some(place) => lent(place, &mut fds).map(|(memory, bell)| (memory, Some(bell)))?,
+    };
+    let heap_bytes = memory.layout().heap_bytes;
     fds.clear();
     let devices: Vec<Device> = match assign.vgpus.is_empty() {
         true => vec![echo(0)],
@@ -70,13 +75,13 @@ pub fn main(control: OwnedFd, seal: crate::cell::Seal) -> Result<(), String> {
         peer_access: vec![0; devices.len() * devices.len()],
         devices,
         memory_bytes: memory.layout().memory_bytes(),
-        heap_bytes: HEAP_BYTES,
-        staging_bytes: 64 << 20,
+        heap_bytes,
+        staging_bytes: (64 << 20).min(heap_bytes / 2),
     };
     let (start, fds) = attachment.welcome(&welcome, memory.fd()).map_err(|e| failed("greeting the client", &e))?;
     send_control(control.as_fd(), &Control::Started { vgpus: Vec::new() }, &[])
         .map_err(|e| failed("saying started", &e))?;
-    let (memory, heap) = match share(memory, &start, fds) {
+    let (memory, heap) = match share(memory, &start, bell.unwrap_or(fds)) {
         Ok(shared) => shared,
         Err(reason) => return attachment.refuse(&reason).map_err(|e| failed("refusing", &e)),
     };

@@ -47,6 +47,8 @@ pub enum Transport {
     Tcp,
     /// As [`Transport::Tcp`], encrypted.
     Tls,
+    /// A guest's memory without a guest: a file in place of its device.
+    Ivshmem,
     #[cfg(debug_assertions)]
     Doorbell,
 }
@@ -57,6 +59,7 @@ impl Transport {
         Transport::Shm,
         Transport::Tcp,
         Transport::Tls,
+        Transport::Ivshmem,
         #[cfg(debug_assertions)]
         Transport::Doorbell,
     ];
@@ -83,6 +86,8 @@ pub struct Oriond {
     child: Child,
     pub socket: PathBuf,
     pub tcp: String,
+    /// Of the guest that there is not.
+    pub segment: PathBuf,
     dir: PathBuf,
     log: PathBuf,
     ready: BufReader<std::fs::File>,
@@ -102,6 +107,7 @@ impl Oriond {
     pub fn start_with(environment: &[(&str, &str)], arguments: &[&str], stderr: Option<Stdio>) -> Oriond {
         let dir = new_folder();
         let (socket, token) = (dir.join("oriond.sock"), dir.join("token"));
+        let segment = new_segment(&dir);
         write_token(&token, TOKEN);
         let mut command = Command::new(env!("CARGO_BIN_EXE_oriond"));
         command
@@ -111,6 +117,8 @@ impl Oriond {
             .arg(&token)
             .arg("--socket")
             .arg(&socket)
+            .args(["--guest-sessions", "4", "--guest"])
+            .arg(&segment)
             .args(arguments)
             .envs(environment.iter().copied());
         Oriond::run(&mut command, dir, stderr)
@@ -142,7 +150,8 @@ impl Oriond {
         let mut ready = BufReader::new(std::fs::File::from(ready));
         ready.read_line(&mut line).expect("waiting for oriond");
         let tcp = line.split_whitespace().find_map(|a| a.strip_prefix("tcp:")).unwrap_or_default().to_owned();
-        let oriond = Oriond { child, socket, tcp, dir, log, ready };
+        let segment = segment_of(&dir);
+        let oriond = Oriond { child, socket, tcp, segment, dir, log, ready };
         assert!(!line.is_empty(), "oriond did not start:\n{}", oriond.log());
         oriond
     }
@@ -171,9 +180,10 @@ impl Oriond {
     }
 
     pub fn server(&self, transport: Transport) -> Server {
-        let place = match transport.is_local() {
-            true => Place::Path(self.socket.clone()),
-            false => Place::Host(self.tcp.clone()),
+        let place = match transport.carrier().leads_to {
+            Leads::ToPath => Place::Path(self.socket.clone()),
+            Leads::ToHost => Place::Host(self.tcp.clone()),
+            Leads::ToDevice => Place::Device(self.segment.display().to_string()),
         };
         Server { carrier: transport.carrier(), place }
     }
@@ -185,6 +195,9 @@ impl Oriond {
         }
         let caller = Caller { trust: transport.trust(), ..hello() };
         let server = self.server(transport);
+        if transport == Transport::Ivshmem {
+            return carrier::way(&server).reach(&server, &caller).expect("connecting").0;
+        }
         tcp::reach(&server, &tcp::way(&server, &caller).expect("a way")).expect("connecting")
     }
 
@@ -230,6 +243,7 @@ impl Drop for Oriond {
         if std::thread::panicking() {
             eprintln!("--- oriond's log\n{}", self.log());
         }
+        let _ = std::fs::remove_file(&self.segment);
         let _ = std::fs::remove_dir_all(&self.dir);
     }
 }
@@ -264,6 +278,19 @@ fn new_folder() -> PathBuf {
     let dir = std::env::temp_dir().join(format!("orion-test-{}-{count}", std::process::id()));
     std::fs::DirBuilder::new().mode(0o700).create(&dir).expect("creating the test's directory");
     dir
+}
+
+/// In memory, and sparse: four sessions of a gigabyte.
+fn new_segment(dir: &std::path::Path) -> PathBuf {
+    use std::os::unix::fs::OpenOptionsExt;
+    let path = segment_of(dir);
+    let file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).expect("a new file");
+    file.set_len(4 << 30).expect("a sparse file");
+    path
+}
+
+fn segment_of(dir: &std::path::Path) -> PathBuf {
+    PathBuf::from("/dev/shm").join(dir.file_name().expect("it has a name"))
 }
 
 pub fn write_token(path: &std::path::Path, text: &str) {
@@ -320,7 +347,16 @@ impl Client {
         tuning: Tuning,
     ) -> Result<Client, NoSession> {
         let hello = Caller { trust: transport.trust().or(hello.trust.clone()), ..hello.clone() };
-        let a = carrier::attach(&server.server(transport), &hello, tuning, Listener::NOBODY)?;
+        Client::of(&server.server(transport), &hello, tuning)
+    }
+
+    /// Wherever that is.
+    pub fn attach_to(server: &Server) -> Client {
+        Client::of(server, &hello(), Tuning::default()).expect("attaching")
+    }
+
+    fn of(server: &Server, hello: &Caller, tuning: Tuning) -> Result<Client, NoSession> {
+        let a = carrier::attach(server, hello, tuning, Listener::NOBODY)?;
         Ok(Client {
             commands: a.memory.producer(Which::Command).expect("mapping"),
             replies: a.memory.consumer(Which::Reply).expect("mapping"),

@@ -54,6 +54,11 @@ fn a_thousand_sessions_over_tcp_leave_nothing() {
     open_and_close(Transport::Tcp, 1000);
 }
 
+#[test]
+fn a_thousand_sessions_of_a_guest_leave_nothing() {
+    open_and_close(Transport::Ivshmem, 1000);
+}
+
 /// User and system time of a process in milliseconds.
 fn cpu_ms(pid: u32) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("reading /proc");

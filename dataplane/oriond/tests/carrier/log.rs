@@ -138,6 +138,7 @@ fn each_session_has_a_file_of_its_own_which_says_what_way_it_took() {
     for (transport, way) in [
         (Transport::Shm, "[INFO] Client supports SHM mode, then server runs in SHM mode."),
         (Transport::Tcp, "[INFO] Client supports TCP mode, then server also falls back to TCP mode."),
+        (Transport::Ivshmem, "[INFO] Client supports IVSHMEM mode, then server runs in IVSHMEM mode."),
         (Transport::Shm, "[INFO] Architecture initialization is done. Resource is confirmed."),
     ] {
         let client = Client::attach(&server, transport);

@@ -11,6 +11,7 @@ mod cell;
 mod death;
 mod door;
 mod environment;
+mod guest;
 mod harness;
 mod image;
 mod leaks;
@@ -44,6 +45,7 @@ macro_rules! on_each_carrier {
             crate::on_each_carrier! { test shm Shm [$($argument),*] $(#[$attr])* }
             crate::on_each_carrier! { test tcp Tcp [$($argument),*] $(#[$attr])* }
             crate::on_each_carrier! { test tls Tls [$($argument),*] $(#[$attr])* }
+            crate::on_each_carrier! { test ivshmem Ivshmem [$($argument),*] $(#[$attr])* }
             #[cfg(debug_assertions)]
             crate::on_each_carrier! { test doorbell Doorbell [$($argument),*] $(#[$attr])* }
         }

@@ -4,6 +4,7 @@
 //! | --- | --- | --- | --- |
 //! | [`shm`] | shared: the worker's are mapped here | words in them are slept on | its socket closes |
 //! | [`tcp`] | mirrored: threads copy what changes | the same, in one's own | a connection ends or falls silent |
+//! | [`ivshmem`] | shared: a device's memory, which is the worker's too | looked for, or the device's | a word is not counted up |
 //! | `doorbell` (for tests) | shared, as by [`shm`] | an eventfd for each seat | its socket closes |
 //!
 //! A carrier is a folder here, a line in [`WAYS`] and its name in `orion_wire::address`. What it needs of a server
@@ -12,6 +13,7 @@
 mod contract;
 #[cfg(debug_assertions)]
 mod doorbell;
+pub mod ivshmem;
 mod shm;
 pub mod tcp;
 
@@ -30,6 +32,7 @@ pub use contract::{Attached, Carrier, Death, Security, Way};
 static WAYS: &[&dyn Way] = &[
     &shm::Shm,
     &tcp::Tcp,
+    &ivshmem::Ivshmem,
     #[cfg(debug_assertions)]
     &doorbell::Doorbell,
 ];

@@ -27,7 +27,7 @@ pub trait Listener: Send {
     fn address(&self) -> String;
 
     /// Who has come, as far as the system says, and what his connection needs to be of use.
-    fn receive(&self, socket: &OwnedFd) -> io::Result<Peer>;
+    fn receive(&self, socket: &OwnedFd) -> io::Result<Visitor>;
 
     /// What whoever comes here has to keep to; nothing on a socket of this machine.
     fn security(&self) -> Option<Arc<Security>> {
@@ -39,6 +39,29 @@ pub trait Listener: Send {
 
     /// Before nobody is accepted any more.
     fn close(&self) {}
+}
+
+/// Somebody who has come.
+pub struct Visitor {
+    pub peer: Peer,
+    pub lent: Option<Lent>,
+}
+
+impl From<Peer> for Visitor {
+    fn from(peer: Peer) -> Visitor {
+        Visitor { peer, lent: None }
+    }
+}
+
+/// Memory in which his session lies, in place of its worker's own. It holds zeros.
+#[derive(Clone)]
+pub struct Lent {
+    pub memory: Arc<OwnedFd>,
+    /// Where in it.
+    pub offset: u64,
+    pub bytes: u64,
+    /// What rings the worker, where that comes from here and not from the client.
+    pub bell: Option<Arc<OwnedFd>>,
 }
 
 /// Makes a session ready to be carried, of its number and the worker's memory. Unmapping that is the nursery's.

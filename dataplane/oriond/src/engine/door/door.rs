@@ -32,7 +32,7 @@ use super::sessions::{Session, Sessions};
 use super::stage::{HANDSHAKE_TIMEOUT, Heard, Next, Stage, WORKER_TIMEOUT};
 use super::view::{Client, view};
 use super::words;
-use crate::attach::{Assign, Control, Registered, send_control};
+use crate::attach::{Assign, Control, Place, Registered, send_control};
 use crate::engine::core::{Core, Owner, shutdown};
 use crate::engine::io_ring::{Did, Done};
 use crate::engine::leases::book::Book;
@@ -262,13 +262,13 @@ impl Door {
         let mut greeting = Box::new(Greeting::new(arrival, self.greetings_begun));
         greeting.expect(core, slot, Stage::Hello);
         self.greetings.insert(slot, greeting);
-        self.make_room(core, peer.is_local());
+        self.make_room(core, peer.leads_to());
     }
 
     /// Whoever has come may stay; if that is one too many, another one goes. Kinds of sockets are counted apart, so
     /// that nobody on the network can keep local programs out.
-    fn make_room(&mut self, core: &mut Core, is_local: bool) {
-        let here = |g: &Greeting| g.stage.is_strangers() && !g.ending && g.peer.is_local() == is_local;
+    fn make_room(&mut self, core: &mut Core, from: Leads) {
+        let here = |g: &Greeting| g.stage.is_strangers() && !g.ending && g.peer.leads_to() == from;
         let strangers: Vec<Stranger> = (self.greetings.iter().filter(|(_, g)| here(g)))
             .map(|(slot, g)| Stranger {
                 slot: *slot,
@@ -691,12 +691,15 @@ impl Door {
         let page = Page::create().map_err(|e| format!("making a session's page for statistics failed: {e}"))?;
         let Serving { session, worker: pid } = self.workers.serve(worker, |session, process| {
             let (worker_pid, has_seats) = (process.pid as u32, seats.is_some());
-            let assign = Control::Assign(Assign { session, worker_pid, vgpus, has_seats });
+            let lent = g.lent.clone();
+            let place = lent.as_ref().map(|l| Place { offset: l.offset, bytes: l.bytes, has_bell: l.bell.is_some() });
+            let assign = Control::Assign(Assign { session, worker_pid, vgpus, has_seats, lent: place });
             let theirs = if local { None } else { Some(attach(g)?) };
             let socket = theirs.as_ref().unwrap_or(&g.socket);
             let meter = meter.fd().expect("it was made here");
             let seats = seats.iter().flat_map(|s| [s.page.fd().expect("it was made here"), s.bell.fd()]);
-            let fds: Vec<_> = [page.fd(), meter].into_iter().chain(seats).chain([socket.as_fd()]).collect();
+            let lent = lent.iter().flat_map(|l| [Some(&l.memory), l.bell.as_ref()]).flatten().map(|fd| fd.as_fd());
+            let fds: Vec<_> = [page.fd(), meter].into_iter().chain(seats).chain(lent).chain([socket.as_fd()]).collect();
             send_control(process.control.as_fd(), &assign, &fds)
         })?;
         g.session = session;
@@ -713,7 +716,8 @@ impl Door {
         if is_of_reserve {
             info!(session, "its vGPUs are of this node's own reserve: the agent has lent them");
         }
-        words::begun(session, g.lease.is_some() && !is_of_reserve, local, self.listeners.addresses().len() > 1);
+        let has_choice = self.listeners.addresses().len() > 1;
+        words::begun(session, g.lease.is_some() && !is_of_reserve, g.peer.leads_to(), has_choice);
         let token = g.lease.as_ref().map(|held| &held.token).or(self.policy.token.as_ref());
         let meter = Arc::new(meter);
         g.lease.as_ref().inspect(|held| held.is_metered(&meter));
@@ -730,7 +734,7 @@ impl Door {
             meter,
             seats,
         };
-        self.directory.begins(session, watched(&begun, &g.socket, pid, page, g.peer, local));
+        self.directory.begins(session, watched(&begun, &g.socket, pid, page, g.peer));
         self.sessions.begin(session, begun);
         if local {
             // From here on client and worker talk to each other. Our copy of the socket tells when the client goes.
@@ -745,9 +749,9 @@ impl Door {
     }
 }
 
-fn watched(session: &Session, socket: &OwnedFd, worker_pid: i32, page: Page, peer: Peer, local: bool) -> Watched {
+fn watched(session: &Session, socket: &OwnedFd, worker_pid: i32, page: Page, peer: Peer) -> Watched {
     let (client, lease) = (&session.client, session.lease.as_ref().map(|held| &held.lease));
-    let leads_to = if local { Leads::ToPath } else { Leads::ToHost };
+    let leads_to = peer.leads_to();
     Watched {
         source: client.source,
         from: peer.place(),

@@ -18,7 +18,7 @@ use tracing::warn;
 use super::listeners::Arrival;
 use super::stage::{For, HANDSHAKE_TIMEOUT, Stage};
 use super::view::Client;
-use crate::engine::carrier::contract::{self, Connection, Prepare};
+use crate::engine::carrier::contract::{self, Connection, Lent, Prepare};
 use crate::engine::core::{Core, has_hung_up, shutdown};
 use crate::engine::io_ring::{Did, Done};
 use crate::engine::leases::book::Held;
@@ -35,6 +35,8 @@ pub struct Greeting {
     pub identity: Option<Identity>,
     /// How an engine carries a session with him; nothing where its worker does.
     pub prepare: Option<Prepare>,
+    /// Where the session's memory is, if it is not the worker's own.
+    pub lent: Option<Lent>,
     /// Counts the connections that came before.
     pub number: u64,
     pub stage: Stage,
@@ -115,7 +117,7 @@ pub enum Progress {
 
 impl Greeting {
     pub fn new(arrival: Arrival, number: u64) -> Greeting {
-        let Arrival { socket, peer, security, prepare } = arrival;
+        let Arrival { socket, peer, security, prepare, lent } = arrival;
         let speech = if security.is_some() { Speech::NotHeard } else { Speech::Clear };
         Greeting {
             socket,
@@ -124,6 +126,7 @@ impl Greeting {
             speech,
             identity: None,
             prepare,
+            lent,
             number,
             stage: Stage::Hello,
             deadline: Instant::now() + HANDSHAKE_TIMEOUT,

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use tracing::warn;
 
 use crate::engine::carrier;
-use crate::engine::carrier::contract::{Listener, Prepare};
+use crate::engine::carrier::contract::{Lent, Listener, Prepare, Visitor};
 use crate::engine::core::{Core, Owner};
 use crate::engine::io_ring::Done;
 use crate::engine::peer::Peer;
@@ -34,13 +34,14 @@ pub struct Arrival {
     pub peer: Peer,
     pub security: Option<Arc<Security>>,
     pub prepare: Option<Prepare>,
+    pub lent: Option<Lent>,
 }
 
 impl Listeners {
     pub fn open(settings: &Settings) -> Result<Listeners, String> {
         let all: Vec<_> = carrier::open(settings)?.into_iter().map(|listener| (0, listener)).collect();
         if all.is_empty() {
-            return Err("nothing to listen on: give --socket or --listen".into());
+            return Err("nothing to listen on: give --socket, --listen or --guest".into());
         }
         Ok(Listeners { all, deaf: Vec::new(), again_after: None, is_closed: false })
     }
@@ -97,7 +98,9 @@ impl Listeners {
             return None;
         }
         match listener.receive(&socket) {
-            Ok(peer) => Some(Arrival { socket, peer, security: listener.security(), prepare: listener.prepare() }),
+            Ok(Visitor { peer, lent }) => {
+                Some(Arrival { socket, peer, security: listener.security(), prepare: listener.prepare(), lent })
+            }
             Err(e) => {
                 warn!(error = %e, "setting up a connection failed");
                 None

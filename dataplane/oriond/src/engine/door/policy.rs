@@ -49,8 +49,11 @@ impl Policy {
             return None;
         }
         match shown.peer {
-            Peer::Remote(_) if self.token.is_none() => None,
-            Peer::Remote(_) => refuse("the token is wrong or missing; set ORION_TOKEN or ORION_TOKEN_FILE".into()),
+            // A guest has its memory of the operator, and by that the way here.
+            Peer::Remote(_) | Peer::Guest { .. } if self.token.is_none() => None,
+            Peer::Remote(_) | Peer::Guest { .. } => {
+                refuse("the token is wrong or missing; set ORION_TOKEN or ORION_TOKEN_FILE".into())
+            }
             Peer::Local { .. } => {
                 let why = strangeness()?;
                 refuse(match (&self.token, shown.proof) {
@@ -78,6 +81,7 @@ mod tests {
 
     const LOCAL: Peer = Peer::Local { uid: 1000 };
     const REMOTE: Peer = Peer::Remote(None);
+    const GUEST: Peer = Peer::Guest { number: 0 };
 
     fn policy(token: Option<&str>) -> Policy {
         Policy { token: token.map(|t| Token::new(t, "a test").expect("a token")), sessions_max: 2 }
@@ -95,13 +99,14 @@ mod tests {
     #[test]
     fn who_has_the_token_comes_in_and_of_the_others_only_who_belongs_here() {
         let (right, wrong) = ("0123456789abcdef", "fedcba9876543210");
-        for peer in [LOCAL, REMOTE] {
+        for peer in [LOCAL, REMOTE, GUEST] {
             for strange in [false, true] {
                 for shown in [None, Some(wrong), Some(right)] {
                     let with = is_let_in(&policy(Some(right)), peer, shown, strange);
                     let belongs = peer.is_local() && !strange;
                     assert_eq!(with, shown == Some(right) || belongs, "{peer} {shown:?} {strange}");
-                    // Without a token of ours, TCP is for everybody: it is only served if the operator said so.
+                    // Without a token of ours, TCP is for everybody and a guest for all of its programs: they are only
+                    // served if the operator said so.
                     let without = is_let_in(&policy(None), peer, shown, strange);
                     assert_eq!(without, !peer.is_local() || !strange, "{peer} {shown:?} {strange}");
                 }

@@ -8,12 +8,12 @@ use crate::attach::Registered;
 use crate::log::OF_A_SESSION;
 
 /// It has a worker. `has_choice` says whether this server has a shorter way for programs of its machine.
-pub fn begun(session: u64, is_leased: bool, is_local: bool, has_choice: bool) {
+pub fn begun(session: u64, is_leased: bool, from: Leads, has_choice: bool) {
     if is_leased {
         info!(target: OF_A_SESSION, session, "Resource successfully confirmed with controller");
     }
-    let mode = mode(if is_local { Leads::ToPath } else { Leads::ToHost });
-    match is_local || !has_choice {
+    let mode = mode(from);
+    match from != Leads::ToHost || !has_choice {
         true => info!(target: OF_A_SESSION, session, "Client supports {mode} mode, then server runs in {mode} mode."),
         false => {
             info!(

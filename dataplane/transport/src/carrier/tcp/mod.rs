@@ -47,6 +47,7 @@ use crate::proof::{LaneKey, Said, fresh_nonce, is_same};
 use crate::scatter::{Blocked, Listener, Scatter};
 use crate::socket;
 use crate::stream::{Frame, STREAM_HEADER_BYTES, STRIPE_BYTES_MIN, StreamHeader};
+use crate::thread::{spawn, with_signals_blocked};
 use awaited::Awaited;
 use halves::{Receiver, Sender, halves};
 
@@ -292,25 +293,6 @@ fn start_pumps(
         }
         Ok(())
     })
-}
-
-fn spawn(name: String, f: impl FnOnce() + Send + 'static) -> io::Result<()> {
-    // glibc takes the thread-local storage of every loaded library out of the stack.
-    std::thread::Builder::new().name(name).stack_size(2 << 20).spawn(f).map(drop)
-}
-
-/// Threads inherit a mask with every signal blocked: the application's handlers expect its own threads.
-fn with_signals_blocked<T>(f: impl FnOnce() -> T) -> T {
-    // SAFETY: plain calls on local signal sets.
-    unsafe {
-        let mut all: libc::sigset_t = std::mem::zeroed();
-        let mut before: libc::sigset_t = std::mem::zeroed();
-        libc::sigfillset(&mut all);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
-        let result = f();
-        libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
-        result
-    }
 }
 
 /// Nothing is printed for a connection that merely ended: the callers who notice say it once.

@@ -5,14 +5,14 @@ mod local_socket;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
-use super::contract::{Listener, Prepare};
+use super::contract::{Listener, Prepare, Visitor};
 use crate::engine::peer::Peer;
 use crate::engine::settings::Settings;
 pub use local_socket::LocalSocket;
 
-pub fn open(settings: &Settings) -> Result<Option<Box<dyn Listener>>, String> {
-    let Some(path) = &settings.socket else { return Ok(None) };
-    Ok(Some(Box::new(LocalSocket::listen(path, settings.token.is_some() || settings.pool.is_some())?)))
+pub fn open(settings: &Settings) -> Result<Vec<Box<dyn Listener>>, String> {
+    let Some(path) = &settings.socket else { return Ok(Vec::new()) };
+    Ok(vec![Box::new(LocalSocket::listen(path, settings.token.is_some() || settings.pool.is_some())?)])
 }
 
 impl Listener for LocalSocket {
@@ -24,8 +24,8 @@ impl Listener for LocalSocket {
         format!("unix:{}", self.path.display())
     }
 
-    fn receive(&self, socket: &OwnedFd) -> io::Result<Peer> {
-        Peer::local(socket)
+    fn receive(&self, socket: &OwnedFd) -> io::Result<Visitor> {
+        Ok(Visitor::from(Peer::local(socket)?))
     }
 
     fn prepare(&self) -> Option<Prepare> {

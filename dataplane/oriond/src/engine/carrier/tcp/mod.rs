@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use orion_telemetry::report::Wire;
 use orion_transport::socket;
 
-use super::contract::{Connection, Lane, Listener, Main, Prepare, Session};
+use super::contract::{Connection, Lane, Listener, Main, Prepare, Session, Visitor};
 use crate::engine::peer::Peer;
 use crate::engine::security::Security;
 use crate::engine::settings::Settings;
@@ -27,8 +27,8 @@ use shared::Shared;
 
 const PREDECESSOR_GONE: Duration = Duration::from_secs(2);
 
-pub fn open(settings: &Settings) -> Result<Option<Box<dyn Listener>>, String> {
-    let Some(address) = settings.listen else { return Ok(None) };
+pub fn open(settings: &Settings) -> Result<Vec<Box<dyn Listener>>, String> {
+    let Some(address) = settings.listen else { return Ok(Vec::new()) };
     let security = settings.security.clone().expect("an address was given");
     if settings.token.is_none() && settings.pool.is_none() && !security.insecure && !security.wants_certificate {
         return Err(format!(
@@ -37,7 +37,7 @@ pub fn open(settings: &Settings) -> Result<Option<Box<dyn Listener>>, String> {
         ));
     }
     let socket = bind(address).map_err(|e| format!("listening on {address} failed: {e}"))?;
-    Ok(Some(Box::new(Place { socket, security })))
+    Ok(vec![Box::new(Place { socket, security })])
 }
 
 struct Place {
@@ -67,9 +67,9 @@ impl Listener for Place {
         format!("tcp:{}", self.socket.local_addr().map_or_else(|e| e.to_string(), |a| a.to_string()))
     }
 
-    fn receive(&self, socket: &OwnedFd) -> io::Result<Peer> {
+    fn receive(&self, socket: &OwnedFd) -> io::Result<Visitor> {
         socket::tune_tcp(socket.as_fd())?;
-        Ok(Peer::remote(socket))
+        Ok(Visitor::from(Peer::remote(socket)))
     }
 
     fn security(&self) -> Option<Arc<Security>> {

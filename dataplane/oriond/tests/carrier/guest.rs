@@ -1,0 +1,312 @@
+//! What is a guest's alone: its memory as a hostile one writes it, the ends of either side, and QEMU's socket. The guest
+//! is played by this process, which writes to the file by system calls where it does what no client does.
+
+use std::fs::{File, OpenOptions};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use orion_transport::carrier::Death;
+use orion_transport::carrier::ivshmem::segment::{GUEST_WORDS_AT, HOST_WORDS_AT, MAIL_BYTES, WORDS_BYTES, Words};
+use orion_transport::client::{Server, Tuning};
+use orion_transport::fds;
+use orion_wire::address::{self, Place};
+
+use crate::harness::*;
+
+/// A guest that keeps to nothing.
+struct Hostile(File);
+
+impl Hostile {
+    fn of(server: &Oriond) -> Hostile {
+        Hostile(OpenOptions::new().read(true).write(true).open(&server.segment).expect("the segment"))
+    }
+
+    fn say(&self, slot: usize, which: u64, word: u64) {
+        let at = GUEST_WORDS_AT + slot as u64 * WORDS_BYTES + which;
+        self.0.write_all_at(&word.to_le_bytes(), at).expect("writing");
+    }
+
+    fn begin(&self, slot: usize, session: u64) {
+        for which in [Words::SENT_AT, Words::TAKEN_AT] {
+            self.say(slot, which, 0);
+        }
+        self.say(slot, Words::SESSION_AT, session);
+        wait_until("the host to see it", || self.host(slot, Words::SESSION_AT) == session);
+    }
+
+    fn host(&self, slot: usize, which: u64) -> u64 {
+        let mut word = [0; 8];
+        self.0.read_exact_at(&mut word, HOST_WORDS_AT + slot as u64 * WORDS_BYTES + which).expect("reading");
+        u64::from_le_bytes(word)
+    }
+
+    fn is_over(&self, slot: usize, session: u64) -> bool {
+        (self.host(slot, Words::SESSION_AT), self.host(slot, Words::STATE_AT)) == (session, 1)
+    }
+}
+
+#[test]
+fn what_a_guest_writes_into_its_mail_ends_its_own_session_only() {
+    let server = Oriond::start(&[]);
+    let mut bystander = Client::attach(&server, Transport::Shm);
+    let mut neighbour = Client::attach(&server, Transport::Ivshmem);
+    let hostile = Hostile::of(&server);
+    let impossible = [MAIL_BYTES + 1, u64::MAX, 1 << 63];
+    let words = [Words::SENT_AT, Words::TAKEN_AT];
+    for (session, (which, word)) in (1..).zip(words.iter().flat_map(|which| impossible.map(|word| (*which, word)))) {
+        hostile.begin(3, session);
+        hostile.say(3, which, word);
+        wait_until("its session's end", || hostile.is_over(3, session));
+    }
+    server.wait_for_log(&["the guest broke the protocol", "slot=3"]);
+    // Bytes that no client sends, and words that change all the time.
+    hostile.begin(3, 100);
+    hostile.say(3, Words::SENT_AT, 1000);
+    wait_until("its session's end", || hostile.is_over(3, 100));
+    let begin = Instant::now();
+    for i in 0u64.. {
+        if begin.elapsed() > Duration::from_millis(300) {
+            break;
+        }
+        for which in [Words::SESSION_AT, Words::STATE_AT, Words::SENT_AT, Words::TAKEN_AT] {
+            hostile.say(3, which, i.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(which as u32) >> (i % 60));
+        }
+        // What the host says is not read by the host.
+        let at = HOST_WORDS_AT + 3 * WORDS_BYTES + 8 * (i % 4);
+        hostile.0.write_all_at(&i.to_le_bytes(), at).expect("writing");
+    }
+    assert_eq!(neighbour.call(0x101, &[1; 8]), [1; 8]);
+    assert_eq!(bystander.call(0x101, &[2; 8]), [2; 8]);
+    hostile.say(3, Words::SESSION_AT, 0);
+    assert_eq!(Client::attach(&server, Transport::Ivshmem).call(0x101, &[3; 8]), [3; 8]);
+}
+
+#[test]
+fn a_guest_that_cuts_its_file_loses_its_sessions_and_oriond_goes_on() {
+    let server = Oriond::start(&[]);
+    let mut bystander = Client::attach(&server, Transport::Shm);
+    let hostile = Hostile::of(&server);
+    hostile.begin(0, 7);
+    hostile.0.set_len(4096).expect("cutting");
+    server.wait_for_log(&["ERROR", "the guest's memory is lost"]);
+    assert_eq!(bystander.call(0x101, &[2; 8]), [2; 8]);
+    assert_eq!(Client::attach(&server, Transport::Tcp).call(0x101, &[3; 8]), [3; 8]);
+}
+
+#[test]
+fn a_file_that_is_removed_is_told_and_who_has_it_goes_on() {
+    let server = Oriond::start(&[]);
+    let mut client = Client::attach(&server, Transport::Ivshmem);
+    std::fs::remove_file(&server.segment).expect("removing");
+    server.wait_for_log(&["WARN", "the file of the guest's memory was removed"]);
+    assert_eq!(client.call(0x101, &[2; 8]), [2; 8]);
+}
+
+#[test]
+fn a_program_of_a_guest_that_is_not_heard_of_any_more_loses_its_session() {
+    let server = Oriond::start(&[]);
+    let hostile = Hostile::of(&server);
+    hostile.begin(1, 9);
+    let begin = Instant::now();
+    wait_until("the end of a session without a beat", || hostile.is_over(1, 9));
+    // The door has no patience with who says nothing either; what is missed by its beat takes 11 s.
+    assert!(begin.elapsed() >= Duration::from_secs(2), "{:?}", begin.elapsed());
+}
+
+#[test]
+fn an_oriond_that_is_killed_is_told_by_how_it_was_seen() {
+    let server = Oriond::start(&[]);
+    let client = Client::attach(&server, Transport::Ivshmem);
+    // Its worker ends too, and nobody is left to say so.
+    // SAFETY: a signal to our own child.
+    unsafe { libc::kill(server.pid() as i32, libc::SIGKILL) };
+    wait_until("the client to see it", || client.is_lost());
+    let death = client.carrier.death().expect("just seen").of("the worker");
+    assert!(death.contains("nothing was heard of the host's oriond for 11 s"), "{death}");
+    let no = Client::try_attach(&server, Transport::Ivshmem, &hello(), Tuning::default()).err().expect("nobody serves");
+    assert!(no.text.contains("was not heard of for 11 s"), "{}", no.text);
+}
+
+#[test]
+fn an_oriond_that_stops_says_so_to_its_guests() {
+    let server = Oriond::start(&[]);
+    let client = Client::attach(&server, Transport::Ivshmem);
+    let address = server.server(Transport::Ivshmem);
+    // SAFETY: a signal to our own child.
+    unsafe { libc::kill(server.pid() as i32, libc::SIGTERM) };
+    wait_until("the client to see it", || client.is_lost());
+    assert_eq!(client.carrier.death(), Some(&Death::Gone));
+    wait_until("the end of oriond", || !is_serving(&server.segment));
+    let attached = orion_transport::carrier::welcome_of(&address, &hello());
+    assert!(attached.expect_err("nobody serves").text.contains("no oriond serves it"));
+}
+
+fn is_serving(segment: &Path) -> bool {
+    let mut word = [0; 8];
+    File::open(segment).and_then(|file| file.read_exact_at(&mut word, 0)).expect("reading");
+    word != [0; 8]
+}
+
+#[test]
+fn more_sessions_than_a_guest_may_have_are_refused_in_words() {
+    let server = Oriond::start(&[]);
+    let _all: Vec<Client> = (0..4).map(|_| Client::attach(&server, Transport::Ivshmem)).collect();
+    let no = Client::try_attach(&server, Transport::Ivshmem, &hello(), Tuning::default()).err().expect("no room");
+    assert!(no.text.contains("all 4 sessions") && no.text.contains("--guest-sessions"), "{}", no.text);
+    Client::attach(&server, Transport::Shm);
+}
+
+#[test]
+fn a_slot_has_nothing_of_the_session_before() {
+    let server = Oriond::start(&[]);
+    let range = orion_wire::record::HeapRange { offset: 4096, bytes: 1 << 20 };
+    let mut first = Client::attach(&server, Transport::Ivshmem);
+    first.bytes_mut(range).fill(0xa5);
+    assert_eq!(first.sum(range), 0xa5 << 20);
+    let worker = first.welcome.worker_pid;
+    drop(first);
+    wait_until("the worker's end", || !is_alive(worker));
+    let mut second = Client::attach(&server, Transport::Ivshmem);
+    assert_eq!(second.sum(range), 0);
+}
+
+#[test]
+fn memory_that_is_no_guests_own_is_refused_in_words() {
+    let server = Oriond::start(&[]);
+    let folder = PathBuf::from(format!("/dev/shm/orion-guest-test-{}", std::process::id()));
+    std::fs::create_dir(&folder).expect("a new folder");
+    let file = |name: &str, mib: u64, mode: u32| {
+        let path = folder.join(name);
+        File::create(&path).and_then(|file| file.set_len(mib << 20)).expect("a file");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).expect("chmod");
+        path
+    };
+    let link = folder.join("link");
+    std::os::unix::fs::symlink(file("good", 64, 0o600), &link).expect("linking");
+    for (path, words) in [
+        (file("open", 64, 0o666), "every user of this machine can open it (mode 0666)"),
+        (file("odd", 100, 0o660), "no power of two"),
+        (file("small", 32, 0o660), "each takes 40 MiB at least"),
+        (link, "orion-shm makes such a file"),
+        (folder.join("missing"), "orion-shm makes such a file"),
+        (folder.clone(), "orion-shm makes"),
+        (server.segment.clone(), "another oriond serves"),
+    ] {
+        let mut oriond = Command::new(env!("CARGO_BIN_EXE_oriond"));
+        oriond.args(["serve", "--driver", "echo", "--socket", "none", "--guest"]).arg(&path);
+        let output = oriond.output().expect("starting oriond");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains(words), "{}: {said}", path.display());
+    }
+    std::fs::remove_dir_all(&folder).expect("removing");
+}
+
+/// What QEMU has been handed.
+struct Machine {
+    connection: UnixStream,
+    memory: OwnedFd,
+    /// What the guest rings by writing to its device's register.
+    bells: Vec<OwnedFd>,
+}
+
+impl Machine {
+    fn start(socket: &Path) -> Machine {
+        let connection = UnixStream::connect(socket).expect("connecting");
+        let (mut memory, mut bells) = (None, Vec::new());
+        // The version, its number, the memory, three bells of the host's and three of its own.
+        for _ in 0..9 {
+            let mut word = [0; 8];
+            let (n, with) = fds::recv_some(connection.as_fd(), &mut word, 0).expect("a word");
+            assert_eq!(n, 8);
+            match i64::from_le_bytes(word) {
+                -1 => memory = with.into_iter().next(),
+                0 => bells.extend(with),
+                _ => {}
+            }
+        }
+        Machine { connection, memory: memory.expect("the memory"), bells }
+    }
+
+    fn server(&self) -> Server {
+        let path = format!("/proc/self/fd/{}", self.memory.as_raw_fd());
+        Server { carrier: address::carrier("ivshmem").expect("it is one"), place: Place::Device(path) }
+    }
+}
+
+#[test]
+fn a_virtual_machine_asks_for_its_memory_and_its_end_is_that_of_its_sessions() {
+    let folder = std::env::temp_dir().join(format!("orion-machine-{}", std::process::id()));
+    std::fs::create_dir(&folder).expect("a new folder");
+    std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o700)).expect("chmod");
+    let socket = folder.join("guest.sock");
+    let path = socket.to_str().expect("a plain path");
+    let server = Oriond::start(&["--guest-socket", path, "--guest-sessions", "2", "--guest-memory", "128 MiB"]);
+    let machine = Machine::start(&socket);
+    assert_eq!(machine.bells.len(), 3);
+    // SAFETY: asks for the seals of a descriptor that is ours.
+    let seals = unsafe { libc::fcntl(machine.memory.as_raw_fd(), libc::F_GET_SEALS) };
+    let wanted = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+    assert_eq!(seals & wanted, wanted, "whoever has it could end its worker");
+    let mut client = Client::attach_to(&machine.server());
+    assert_eq!(client.call(0x101, &[5; 8]), [5; 8]);
+    let before = client.welcome.worker_pid;
+    drop(machine.connection);
+    wait_until("the client to see it", || client.is_lost());
+    wait_until("the worker's end", || !is_alive(before));
+    server.wait_for_log(&["its virtual machine has ended"]);
+    // Another one may have it then.
+    let again = Machine::start(&socket);
+    assert_eq!(Client::attach_to(&again.server()).call(0x101, &[6; 8]), [6; 8]);
+    drop(server);
+    std::fs::remove_dir_all(&folder).expect("removing");
+}
+
+#[test]
+fn a_worker_that_sleeps_is_rung_by_its_own_vector() {
+    let folder = std::env::temp_dir().join(format!("orion-bell-{}", std::process::id()));
+    std::fs::create_dir(&folder).expect("a new folder");
+    std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o700)).expect("chmod");
+    let socket = folder.join("guest.sock");
+    let path = socket.to_str().expect("a plain path");
+    let server = Oriond::start(&["--guest-socket", path, "--guest-sessions", "2", "--guest-memory", "128 MiB"]);
+    let machine = Machine::start(&socket);
+    let mut client = Client::attach_to(&machine.server());
+    // This client has no register to write to, so nothing is heard until the worker looks by itself.
+    let slow = time_of_a_call(&mut client, || {});
+    let fast = time_of_a_call(&mut client, || {
+        let one = 1u64;
+        // SAFETY: eight bytes from a local.
+        assert_eq!(unsafe { libc::write(machine.bells[1].as_raw_fd(), (&raw const one).cast(), 8) }, 8);
+    });
+    assert!(fast < slow, "rung {fast:?}, not rung {slow:?}");
+    drop((client, server));
+    std::fs::remove_dir_all(&folder).expect("removing");
+}
+
+/// The middle one of several, each of which finds the worker asleep.
+fn time_of_a_call(client: &mut Client, ring: impl Fn()) -> Duration {
+    let mut times: Vec<Duration> = (0..9)
+        .map(|_| {
+            std::thread::sleep(Duration::from_millis(10));
+            let begin = Instant::now();
+            let sequence = client.start(0x101, &[5; 8]);
+            ring();
+            assert_eq!(client.reply().0.sequence, sequence);
+            begin.elapsed()
+        })
+        .collect();
+    times.sort();
+    times[times.len() / 2]
+}
+
+#[test]
+fn a_guest_without_the_token_is_refused_where_there_is_one() {
+    let server = Oriond::start(&[]);
+    let caller = orion_transport::client::Caller { token: None, ..hello() };
+    let no = Client::try_attach(&server, Transport::Ivshmem, &caller, Tuning::default()).err().expect("no token");
+    assert!(no.text.contains("the token is wrong or missing"), "{}", no.text);
+}

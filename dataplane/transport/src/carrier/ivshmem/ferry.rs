@@ -1,0 +1,298 @@
+//! A slot of the segment, taken for a session, and the thread that carries mail between it and a socket: the handshake
+//! speaks to a socket, as with any other carrier.
+
+// UNSAFETY: locks a file, polls a socket, and has a function called when the process ends.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, Once, Weak};
+use std::time::{Duration, Instant};
+
+use super::device::Registers;
+use super::front::Front;
+use super::segment::{HOST_PEER, Head, MAIL_BYTES, MAIL_VECTOR, Words, under_way};
+use crate::carrier::contract::{Death, Lost};
+use crate::proof::fresh_nonce;
+use crate::socket::SILENCE_SECONDS_MAX;
+
+const SILENCE_MAX: Duration = Duration::from_secs(SILENCE_SECONDS_MAX as u64);
+const BEAT_INTERVAL: Duration = Duration::from_secs(1);
+/// While mail is expected.
+const LOOK_INTERVAL: Duration = Duration::from_micros(200);
+/// Once the session runs, nothing comes.
+const REST_INTERVAL: Duration = Duration::from_millis(250);
+/// A program that lives gives its slot back in a part of this, once its session is over.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(3);
+/// Another program holds the lock for some stores, or for that long.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A slot that is this program's.
+pub struct Taken {
+    front: Front,
+    pub slot: usize,
+    session: u64,
+    /// Where the device's host hears its bell.
+    pub registers: Option<Arc<Registers>>,
+    pub lost: Lost,
+    /// The handshake is over.
+    pub has_begun: AtomicBool,
+    /// A forked child has it too, and must leave it alone.
+    pid: u32,
+    /// The slot may be another program's from then on.
+    has_left: Mutex<bool>,
+}
+
+impl Taken {
+    /// Takes a slot that is free and waits for the host to see it. `head` was read from the same segment.
+    pub fn take(
+        front: Front,
+        head: &Head,
+        memory: &OwnedFd,
+        registers: Option<Arc<Registers>>,
+    ) -> Result<Arc<Taken>, String> {
+        let nonce = fresh_nonce().map_err(|e| format!("reading random bytes failed: {e}"))?;
+        let (number, _) = nonce.split_first_chunk::<8>().expect("a nonce is longer");
+        let session = u64::from_le_bytes(*number) | 1;
+        let registers = registers.filter(|_| head.has_bell);
+        let slot = claim(&front, head.shape.slots, memory, session)?;
+        let taken = Taken {
+            front,
+            slot,
+            session,
+            registers,
+            lost: Lost::default(),
+            has_begun: AtomicBool::new(false),
+            pid: std::process::id(),
+            has_left: Mutex::new(false),
+        };
+        taken.ring();
+        taken.wait_for_host()?;
+        let taken = Arc::new(taken);
+        leave_at_exit(&taken);
+        Ok(taken)
+    }
+
+    fn wait_for_host(&self) -> Result<(), String> {
+        let mut beat = (self.front.beat(), Instant::now());
+        while self.front.of_host(self.slot).session != self.session {
+            if self.front.beat() != beat.0 {
+                beat = (self.front.beat(), Instant::now());
+            }
+            if beat.1.elapsed() > SILENCE_MAX {
+                self.leave();
+                return Err(format!(
+                    "the host's oriond was not heard of for {SILENCE_SECONDS_MAX} s: it has ended or does not run"
+                ));
+            }
+            std::thread::sleep(LOOK_INTERVAL);
+        }
+        Ok(())
+    }
+
+    fn ring(&self) {
+        if let Some(registers) = &self.registers {
+            registers.ring(HOST_PEER, MAIL_VECTOR);
+        }
+    }
+
+    /// Gives the slot back.
+    pub fn leave(&self) {
+        if self.pid != std::process::id() {
+            return;
+        }
+        let mut has_left = self.has_left.lock().expect("nothing panics under this lock");
+        if !std::mem::replace(&mut has_left, true) && self.front.of_guest(self.slot).session == self.session {
+            self.front.say(self.slot, Words::SESSION_AT, 0);
+            self.ring();
+        }
+    }
+
+    /// Writes what is this slot's, unless it was given back.
+    fn write(&self, f: impl FnOnce(&Front)) {
+        let has_left = self.has_left.lock().expect("nothing panics under this lock");
+        if !*has_left {
+            f(&self.front);
+        }
+    }
+
+    /// Whether the host says that the session is over.
+    pub fn is_over(&self) -> bool {
+        let host = self.front.of_host(self.slot);
+        host.session != self.session || host.state != 0
+    }
+
+    /// Carries mail until either end closes.
+    pub fn ferry(&self, socket: UnixStream) {
+        let death = match self.carry(socket) {
+            Ok(death) => death,
+            Err(e) => e.into(),
+        };
+        self.lost.set(death);
+        self.leave();
+    }
+
+    fn carry(&self, mut socket: UnixStream) -> io::Result<Death> {
+        socket.set_nonblocking(true)?;
+        let (mut sent, mut taken) = (0u64, 0u64);
+        let (mut beats, mut beat_after) = (1u64, Instant::now());
+        let mut heard = (self.front.beat(), Instant::now());
+        let mut buffer = vec![0u8; MAIL_BYTES as usize];
+        loop {
+            // Before the mail is looked at: what came ahead of the end is still brought.
+            let is_over = self.is_over();
+            let host = self.front.of_host(self.slot);
+            let bytes = match under_way(host.sent, taken) {
+                Ok(bytes) => bytes,
+                Err(_) if is_over => 0,
+                Err(fault) => return Ok(fault.into()),
+            };
+            let mut has_moved = bytes > 0;
+            if bytes > 0 {
+                let mail = self.front.take(self.slot, taken, bytes);
+                let n = would_block(socket.write(&mail))?.unwrap_or(0);
+                taken = taken.wrapping_add(n as u64);
+                self.write(|front| front.say(self.slot, Words::TAKEN_AT, taken));
+            }
+            if is_over {
+                return Ok(Death::Gone);
+            }
+            let room = match under_way(sent, host.taken) {
+                Ok(bytes) => MAIL_BYTES - bytes,
+                Err(fault) => return Ok(fault.into()),
+            };
+            if room > 0 {
+                match would_block(socket.read(&mut buffer[..room as usize]))? {
+                    Some(0) => return Ok(Death::Closed),
+                    Some(n) => {
+                        self.write(|front| {
+                            front.put(self.slot, sent, &buffer[..n]);
+                            sent = sent.wrapping_add(n as u64);
+                            front.say(self.slot, Words::SENT_AT, sent);
+                        });
+                        has_moved = true;
+                    }
+                    None => {}
+                }
+            }
+            if has_moved {
+                self.ring();
+            }
+            let now = Instant::now();
+            if now >= beat_after {
+                beats += 1;
+                self.write(|front| front.say(self.slot, Words::STATE_AT, beats));
+                beat_after = now + BEAT_INTERVAL;
+            }
+            match self.front.beat() {
+                beat if beat != heard.0 => heard = (beat, now),
+                _ if now - heard.1 > SILENCE_MAX => {
+                    let text = format!("nothing was heard of the host's oriond for {SILENCE_SECONDS_MAX} s");
+                    return Ok(Death::Cut(text));
+                }
+                _ => {}
+            }
+            let has_begun = self.has_begun.load(Ordering::Relaxed);
+            wait(&socket, if has_begun { REST_INTERVAL } else { LOOK_INTERVAL });
+        }
+    }
+}
+
+fn would_block(result: io::Result<usize>) -> io::Result<Option<usize>> {
+    match result {
+        Ok(n) => Ok(Some(n)),
+        Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
+fn wait(socket: &UnixStream, timeout: Duration) {
+    let mut entry = libc::pollfd { fd: socket.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    let time = libc::timespec { tv_sec: 0, tv_nsec: timeout.subsec_nanos() as i64 };
+    // SAFETY: one valid entry and time.
+    unsafe { libc::ppoll(&raw mut entry, 1, &raw const time, std::ptr::null()) };
+}
+
+/// A slot that nobody has, for the session of that number.
+fn claim(front: &Front, slots: usize, memory: &OwnedFd, session: u64) -> Result<usize, String> {
+    let copy = memory.as_fd().try_clone_to_owned();
+    let file = File::from(copy.map_err(|e| format!("copying a descriptor failed: {e}"))?);
+    lock(&file, libc::F_WRLCK).map_err(|e| format!("locking the device against other programs here failed: {e}"))?;
+    let free = (0..slots).find(|slot| front.of_guest(*slot).session == 0).or_else(|| left_behind(front, slots));
+    if let Some(slot) = free {
+        for which in [Words::SENT_AT, Words::TAKEN_AT] {
+            front.say(slot, which, 0);
+        }
+        front.say(slot, Words::STATE_AT, 1);
+        front.say(slot, Words::SESSION_AT, session);
+    }
+    lock(&file, libc::F_UNLCK).map_err(|e| format!("unlocking the device failed: {e}"))?;
+    free.ok_or_else(|| {
+        format!(
+            "all {slots} sessions that this virtual machine may have are taken; wait for one to end (that of a program \
+             that was killed ends after {SILENCE_SECONDS_MAX} s), or have more of them on the host (--guest-sessions)"
+        )
+    })
+}
+
+/// A slot whose session is over, and whose program does not say so: it was killed. One that lives gives its slot back
+/// soon, and may do so meanwhile.
+fn left_behind(front: &Front, slots: usize) -> Option<usize> {
+    let is_over = |slot: &usize| {
+        let (guest, host) = (front.of_guest(*slot), front.of_host(*slot));
+        host.session == guest.session && host.state != 0
+    };
+    let over: Vec<(usize, Words)> = (0..slots).filter(is_over).map(|slot| (slot, front.of_guest(slot))).collect();
+    if over.is_empty() {
+        return None;
+    }
+    let until = Instant::now() + LEAVE_TIMEOUT;
+    while Instant::now() < until {
+        if let Some(slot) = (0..slots).find(|slot| front.of_guest(*slot).session == 0) {
+            return Some(slot);
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    over.into_iter().find(|(slot, before)| front.of_guest(*slot) == *before).map(|(slot, _)| slot)
+}
+
+/// A lock of the open file's, in the guest's own kernel: the host knows nothing of it.
+fn lock(file: &File, kind: i32) -> io::Result<()> {
+    let start = Instant::now();
+    // SAFETY: an all-zero flock is valid.
+    let mut region: libc::flock = unsafe { std::mem::zeroed() };
+    region.l_type = kind as libc::c_short;
+    region.l_len = 1;
+    loop {
+        // SAFETY: a valid region.
+        if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const region) } == 0 {
+            return Ok(());
+        }
+        let e = io::Error::last_os_error();
+        if !matches!(e.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) || start.elapsed() > LOCK_TIMEOUT {
+            return Err(e);
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A program that ends gives its slot back at once. One that is killed is missed by its beat.
+fn leave_at_exit(taken: &Arc<Taken>) {
+    static BEGUN: Once = Once::new();
+    static ALL: Mutex<Vec<Weak<Taken>>> = Mutex::new(Vec::new());
+    extern "C" fn at_exit() {
+        // Another thread may be about to have one more; then that one is missed too.
+        if let Ok(all) = ALL.try_lock() {
+            all.iter().filter_map(Weak::upgrade).for_each(|taken| taken.leave());
+        }
+    }
+    // SAFETY: the function stores words, by way of statics that are never dropped.
+    BEGUN.call_once(|| {
+        let _ = unsafe { libc::atexit(at_exit) };
+    });
+    let mut all = ALL.lock().expect("nothing panics under this lock");
+    all.retain(|weak| weak.strong_count() > 0);
+    all.push(Arc::downgrade(taken));
+}
