@@ -42,6 +42,7 @@ pub fn choose(cli: &Cli, variable: impl Fn(&str) -> Option<String>) -> Result<Ch
         ("--memory-limit", cli.memory_limit.is_some()),
         ("--gmem", cli.gmem.is_some()),
         ("--vgpu", cli.vgpu.is_some()),
+        ("--share", cli.share.is_some()),
     ] {
         if is_given {
             return Err(format!(
@@ -137,10 +138,24 @@ mod tests {
         refused(&["--server", "tcp:a:1"], &server, ["--server tcp:a:1", "ORION_SERVER=tcp:b:2"]);
         refused(&["--software-gpu"], &server, ["--software-gpu", "ORION_SERVER"]);
         refused(&["--capability", "13.0"], &server, ["--capability", "ORION_SERVER"]);
+        refused(&["--share", "30", "--throttle-level", "0"], &server, ["--share", "ORION_SERVER"]);
         refused(&["--transport", "shm"], &server, ["--transport shm", "tcp:b:2"]);
         refused(&["--server", "unix:/s"], &[("ORION_TRANSPORT", "tcp")], ["ORION_TRANSPORT=tcp", "unix:/s"]);
         refused(&["--transport", "shm"], &[("ORION_TRANSPORT", "tcp")], ["--transport shm", "ORION_TRANSPORT=tcp"]);
         refused(&["--transport", "tcp"], &[("ORION_TRANSPORT", "rdma")], ["ORION_TRANSPORT=rdma", "none of shm, tcp"]);
+    }
+
+    #[test]
+    fn a_level_is_one_of_a_share_and_neither_is_a_servers() {
+        for (arguments, words) in [
+            (&["--throttle-level", "0"][..], "--share <PERCENT>"),
+            (&["--share", "30", "--server", "tcp:a:1"][..], "cannot be used with"),
+            (&["--share", "0"][..], "invalid value '0' for '--share <PERCENT>'"),
+            (&["--share", "30", "--throttle-level", "101"][..], "invalid value '101' for '--throttle-level <PERCENT>'"),
+        ] {
+            let why = chosen(arguments, &[]).expect_err(words);
+            assert!(why.contains(words), "{why}");
+        }
     }
 
     #[test]

@@ -58,6 +58,16 @@ pub struct Cli {
     /// As --gmem, by the name and in the unit (bytes, or such as "4 GiB") of oriond's own option; not of a pool
     #[arg(long, value_name = "BYTES", conflicts_with = "server")]
     pub memory_limit: Option<String>,
+    /// Percent of its GPU's time that each session of the program is promised, as oriond's own option: for programs of
+    /// several processes, which take turns; of a pool it is --ratio
+    #[arg(long, value_name = "PERCENT", conflicts_with_all = ["server", "controller"])]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub share: Option<u32>,
+    /// Of the time that others leave idle, how much a session may have beyond its --share, in percent: with 0 it never
+    /// has more than its share, as by oriond's own option
+    #[arg(long, value_name = "PERCENT", requires = "share", conflicts_with_all = ["server", "controller"])]
+    #[arg(value_parser = clap::value_parser!(u32).range(0..=100))]
+    pub throttle_level: Option<u32>,
     /// Program and arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     #[arg(value_hint = ValueHint::CommandWithArguments)]

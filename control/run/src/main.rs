@@ -277,6 +277,8 @@ fn start_oriond(
         .arg("--one-tenant")
         .args(cli.heap.iter().flat_map(|bytes| ["--heap", bytes]))
         .args(cli.vgpu.iter().flat_map(|count| ["--vgpus".to_owned(), count.to_string()]))
+        .args(cli.share.iter().flat_map(|percent| ["--share".to_owned(), percent.to_string()]))
+        .args(cli.throttle_level.iter().flat_map(|percent| ["--throttle-level".to_owned(), percent.to_string()]))
         .args(memory_limit(cli).iter().flat_map(|bytes| ["--memory-limit", bytes]))
         .envs(cli.capability.iter().map(|capability| ("ORION_SOFT_CAPABILITY", capability)))
         .arg("--driver")

@@ -83,6 +83,7 @@ fn about_a_server(cli: &Cli, variable: &impl Fn(&str) -> Option<String>) -> Opti
         ("--capability", cli.capability.is_some()),
         ("--heap", cli.heap.is_some()),
         ("--memory-limit", cli.memory_limit.is_some()),
+        ("--share", cli.share.is_some()),
     ];
     let option = options.iter().find(|(_, is_given)| *is_given).map(|(name, _)| (*name).to_owned());
     let set = |name: &'static str| variable(name).map(|value| format!("{name}={value}"));
@@ -150,6 +151,9 @@ mod tests {
             (&["--ratio", "4"][..], ("ORION_SERVER", "tcp:a:1"), "ORION_SERVER=tcp:a:1 is about a server"),
             (&["--software-gpu"][..], ("ORION_CONTROLLER", "a"), "ORION_CONTROLLER=a names a pool"),
             (&["--controller", "a", "--heap", "2"][..], ("UNUSED", ""), "--heap is about one"),
+            (&["--share", "30"][..], ("ORION_CONTROLLER", "a"), "--share is about one"),
+            (&["--controller", "a", "--share", "30"][..], ("UNUSED", ""), "cannot be used with"),
+            (&["--ratio", "30", "--share", "30"][..], ("UNUSED", ""), "--share is about a server"),
             (&["--gmem", "4", "--memory-limit", "4"][..], ("UNUSED", ""), "cannot be used with"),
             (&["--controller", "http://a"][..], ("UNUSED", ""), "HOST:PORT"),
         ] {

@@ -250,12 +250,23 @@ fn the_environment_and_the_command_line_mean_the_same() {
 }
 
 #[test]
+fn a_share_of_the_gpus_time_reaches_oriond() {
+    let here = Installed::new("share", STAND_IN);
+    let output = here.run(&["--software-gpu", "--share", "30", "--throttle-level", "0", "sh", "-c", ASKED]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let saw = here.oriond_saw();
+    assert!(saw.contains("--share 30 --throttle-level 0"), "{saw}");
+}
+
+#[test]
 fn contradictions_and_what_is_no_address_are_refused_before_anything_starts() {
     let here = Installed::new("contradictions", STAND_IN);
     let server = ("ORION_SERVER", "tcp:node:7411");
     for (arguments, environment, words) in [
         (&["--server", "tcp:other:7411", "true"][..], server, "contradicts ORION_SERVER=tcp:node:7411"),
         (&["--software-gpu", "true"][..], server, "ORION_SERVER names another one"),
+        (&["--share", "30", "true"][..], server, "--share is for the server that is started for this run"),
+        (&["--share", "30", "true"][..], ("ORION_CONTROLLER", "pool"), "--share is about one; leave one of them out"),
         (&["--transport", "shm", "true"][..], server, "--transport shm needs a server address"),
         (&["--transport", "tcp", "true"][..], ("ORION_TRANSPORT", "rdma"), "ORION_TRANSPORT=rdma is none of shm, tcp"),
         (&["true"][..], ("ORION_SERVER", "http://node:7411"), "it is one of unix:/path, tcp:host:port"),

@@ -49,6 +49,20 @@ fn facts_hold_for_several_threads_at_once() {
     hold_over("shm", &["--quiet", "--crowd", "4"]);
 }
 
+/// Nobody has more than his share, whatever the others leave idle: work that waits for host functions or for other
+/// streams may not use it up.
+#[test]
+fn facts_hold_with_a_hard_cap() {
+    for transport in ["shm", "tcp"] {
+        let options = ["--share", "40", "--throttle-level", "0"];
+        let output = orion::command_with(transport, &options, Path::new(FACTS), &["--quiet"])
+            .output()
+            .expect("orion-run starts");
+        print!("{}", String::from_utf8_lossy(&output.stdout));
+        assert!(output.status.success(), "over {transport}: {}", orion::complaint(&output));
+    }
+}
+
 fn hold_over(transport: &str, options: &[&str]) {
     let output = orion::through_orion(transport, Path::new(FACTS), options);
     print!("{}", String::from_utf8_lossy(&output.stdout));

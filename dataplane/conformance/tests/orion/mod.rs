@@ -48,8 +48,13 @@ pub fn through_orion(transport: &str, program: &Path, arguments: &[&str]) -> Out
 
 /// The same, not started yet.
 pub fn command(transport: &str, program: &Path, arguments: &[&str]) -> Command {
+    command_with(transport, &[], program, arguments)
+}
+
+/// The same, with options of orion-run's.
+pub fn command_with(transport: &str, options: &[&str], program: &Path, arguments: &[&str]) -> Command {
     let mut run = Command::new(built().join("orion-run"));
-    run.args(["--software-gpu", "--transport", transport, "--"]).arg(program).args(arguments);
+    run.args(["--software-gpu", "--transport", transport]).args(options).arg("--").arg(program).args(arguments);
     run
 }
 

@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 use orion_cuda::sys::CUDA_SUCCESS;
 use orion_wire::generated::ops;
 use orion_wire::handle::{Handle, Kind};
+use orion_wire::message::callback::{CallbackDone, LaunchHostFunc};
 use orion_wire::message::calls;
-use orion_wire::message::field::{Bytes, Existing, List, New};
+use orion_wire::message::field::{Bytes, CallbackId, Existing, List, New};
 use orion_wire::message::image::Payload;
 use orion_wire::message::module::{ModuleGetFunction, ModuleLoadData};
 use orion_wire::message::stream::StreamSynchronize;
@@ -20,6 +21,8 @@ use crate::lease::Node;
 const WORK: u64 = Handle::new(Kind::Function, 0, 0).0;
 const FOREVER: u64 = Handle::new(Kind::Function, 0, 1).0;
 const STREAM: u64 = Handle::new(Kind::Stream, 0, 0).0;
+const WAITING: u64 = Handle::new(Kind::Stream, 0, 1).0;
+const EVENT: u64 = Handle::new(Kind::Event, 0, 0).0;
 const SOFT: [&str; 4] = ["--driver", "soft", "--heap", "256 MiB"];
 
 /// A kernel that takes some milliseconds, and one that does not end.
@@ -80,7 +83,11 @@ impl Program {
     }
 
     fn launch(&mut self, function: u64) {
-        self.0.post(ops::CU_LAUNCH_KERNEL, &words(&[function, 1 << 32 | 1, 1 << 32 | 1, 1 << 32 | 1, 0, STREAM, 0]));
+        self.launch_on(STREAM, function);
+    }
+
+    fn launch_on(&mut self, stream: u64, function: u64) {
+        self.0.post(ops::CU_LAUNCH_KERNEL, &words(&[function, 1 << 32 | 1, 1 << 32 | 1, 1 << 32 | 1, 0, stream, 0]));
     }
 
     fn synchronize(&mut self) {
@@ -157,6 +164,46 @@ fn a_hard_cap_keeps_a_session_to_its_share_though_it_is_alone() {
     let [free, capped, lent] = [0, 1, 2].map(|i: usize| programs[i].rate(Duration::from_millis(1500)));
     assert!((capped as f64) < 0.4 * free as f64 && capped > 0, "{capped} of {free}");
     assert!(lent as f64 > 0.6 * free as f64, "{lent} of {free}");
+}
+
+/// While work of the session waits for a host function the GPU does nothing for it: the session is not charged, what
+/// it has in another stream goes on at the rate of its share, and afterwards it owes nothing. So it is if the work
+/// waits in the function's own stream, and if it waits for an event behind it.
+#[test]
+fn what_waits_for_a_host_function_is_not_charged() {
+    let server = Oriond::start(&[&SOFT[..], &["--share", "40", "--throttle-level", "0", "--warm", "2"]].concat());
+    let time = Duration::from_millis(1500);
+    let rate = Program::attach(&server).rate(time);
+    let mut program = Program::attach(&server);
+    program.done(calls::cuStreamCreateWithPriority::OP, &body(&non_blocking(WAITING)));
+    program.done(calls::cuEventCreate::OP, &body(&calls::cuEventCreate { phEvent: EVENT, Flags: 0 }));
+    for waits_for_event in [false, true] {
+        let at = if waits_for_event { STREAM } else { WAITING };
+        let function = LaunchHostFunc { stream: Existing(at), function: CallbackId(1), kept: false };
+        program.launch_on(WAITING, WORK);
+        program.done(LaunchHostFunc::OP, &body(&function));
+        let (asked, _) = program.0.event();
+        if waits_for_event {
+            let record = calls::cuEventRecord { hEvent: EVENT, hStream: STREAM };
+            program.done(calls::cuEventRecord::OP, &body(&record));
+            let wait = calls::cuStreamWaitEvent { hStream: WAITING, hEvent: EVENT, Flags: 0 };
+            program.done(calls::cuStreamWaitEvent::OP, &body(&wait));
+        }
+        program.launch_on(WAITING, WORK);
+        if !waits_for_event {
+            let beside = program.rate(time);
+            assert!(beside * 2 > rate, "{beside} beside a host function, {rate} without");
+        } else {
+            std::thread::sleep(time);
+        }
+        program.0.post(CallbackDone::OP, &body(&CallbackDone { round: asked.context }));
+        let begun = Instant::now();
+        let synchronize = |stream| body(&StreamSynchronize { stream: Existing(stream) });
+        program.done(StreamSynchronize::OP, &synchronize(WAITING));
+        program.launch(WORK);
+        program.done(StreamSynchronize::OP, &synchronize(STREAM));
+        assert!(begun.elapsed() < time / 2, "{:?} after the host function (event: {waits_for_event})", begun.elapsed());
+    }
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use orion_arbiter::{Arbiter, Settings};
 use orion_ring::futex::{self, Among};
 use orion_ring::pause_after;
-use tracing::{info, warn};
+use tracing::info;
 
 use crate::attach::Registered;
 use crate::engine::mail::Mailbox;
@@ -90,13 +90,6 @@ impl Arbiters {
                 .name(format!("arbiter-{gpu}"))
                 .spawn(move || Thread::new(gpu, theirs, settings).run())?;
             info!(gpu, level = settings.level, quantum_us = settings.quantum_ns / 1000, "dividing the GPU's time");
-            if settings.level == 0 {
-                warn!(
-                    gpu,
-                    "throttle level 0 counts a program's kernels also while they wait for its host functions: such \
-                     programs get on very slowly, or not at all; 50 and more is for them"
-                );
-            }
             self.posts.insert(gpu, post);
         }
         Ok(&self.posts[&gpu])

@@ -9,7 +9,7 @@
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::time::Duration;
 
 use orion_cuda::sys::*;
@@ -65,6 +65,8 @@ pub struct Ticket {
     /// The client keeps the function until it is told that nothing refers to it.
     kept: bool,
     asked_for: AtomicBool,
+    /// Ends with it.
+    alive: Arc<()>,
 }
 
 impl Callbacks {
@@ -87,8 +89,8 @@ impl Callbacks {
         if matches!(kind, kind::HOST_FUNCTION | kind::STREAM_CALLBACK) {
             self.outstanding.fetch_add(1, Ordering::Relaxed);
         }
-        let (callbacks, asked_for) = (self.clone(), AtomicBool::new(false));
-        let ticket = Ticket { callbacks, number, kind, object, once, kept, asked_for };
+        let (callbacks, asked_for, alive) = (self.clone(), AtomicBool::new(false), Arc::new(()));
+        let ticket = Ticket { callbacks, number, kind, object, once, kept, asked_for, alive };
         Box::into_raw(Box::new(ticket)).cast()
     }
 
@@ -226,6 +228,15 @@ impl Drop for Ticket {
 pub unsafe fn number_of(ticket: *const c_void) -> u64 {
     // SAFETY: the caller's promise.
     unsafe { &*ticket.cast::<Ticket>() }.number
+}
+
+/// What lives until a `once` ticket has run.
+///
+/// # Safety
+/// As [`number_of`].
+pub unsafe fn life_of(ticket: *const c_void) -> Weak<()> {
+    // SAFETY: the caller's promise.
+    Arc::downgrade(&unsafe { &*ticket.cast::<Ticket>() }.alive)
 }
 
 /// `CUhostFn` for the driver.

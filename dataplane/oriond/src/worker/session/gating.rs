@@ -4,6 +4,7 @@
 
 // UNSAFETY: calls the driver through C function pointers with values that were checked here.
 
+use std::sync::Weak;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -12,12 +13,16 @@ use orion_cuda::sys::*;
 use orion_ring::Spin;
 use orion_ring::futex::{self, Among};
 use orion_telemetry::events::of_session;
+use orion_wire::Reader;
+use orion_wire::generated::ops;
+use orion_wire::handle::Kind;
+use orion_wire::message::calls;
 use orion_wire::record::Header;
 
 use crate::lines;
 use crate::seat::{OfArbiter, UNTIL_TOLD, grant, now_ns};
 use crate::worker::session::Session;
-use crate::worker::state::gate::{AHEAD_NS_MAX, ARMED_NS, Gate, concerns, kind_of};
+use crate::worker::state::gate::{AHEAD_NS_MAX, ARMED_NS, Behind, Gate, Place, StreamKey, concerns, kind_of, orders};
 
 /// A session keeps its lease over a pause as short as this: who waits for a kernel sends the next one soon.
 const GRACE_NS: u64 = 50_000;
@@ -30,6 +35,8 @@ const STUCK_NS: u64 = 20_000_000;
 const HOST_NS: u64 = 100_000_000;
 const HOST_NEXT_NS: u64 = 1_000_000;
 const ITSELF_NS: u64 = 2_000_000_000;
+/// Who waits for the lease looks so often if work has begun that waited for a host function.
+const FUNCTION_LOOK: Duration = Duration::from_micros(500);
 /// How long an executor with nothing else to do looks for its lease before it sleeps.
 const LEASE_SPIN: Duration = Duration::from_millis(20);
 
@@ -37,7 +44,11 @@ impl Session {
     /// Whether the next command has to stay in the ring for now.
     #[inline]
     pub fn is_held_back(&mut self, header: &Header) -> bool {
-        self.gate.is_some() && concerns(header.op) && self.stops(header.context)
+        if self.gate.is_none() {
+            return false;
+        }
+        self.gated_stream = None;
+        concerns(header.op) && self.stops(header.context)
     }
 
     fn stops(&mut self, context: u64) -> bool {
@@ -54,7 +65,6 @@ impl Session {
         let granted = words.grant.load(Ordering::Acquire);
         let until_ns = words.until_ns.load(Ordering::Relaxed);
         let is_busy = gate.places[index].said.busy;
-        self.gated_stream = None;
         if granted == grant::FREE && is_busy {
             return true;
         }
@@ -146,7 +156,7 @@ impl Session {
         let now = now_ns();
         let place = &mut gate.places[index];
         // What is over is not ahead, and a lone kernel longer than the rest of a lease has to begin at some time.
-        if place.ahead.left_ns(now) < most_ns || place.ahead.is_empty() {
+        if place.ahead.left_ns(now) < most_ns || place.ahead.expected_ns() == 0 {
             place.stuck_since_ns = None;
             return Some(true);
         }
@@ -154,45 +164,174 @@ impl Session {
         Some(now - stuck_since_ns >= STUCK_NS)
     }
 
-    /// A command that may make the GPU work was executed.
+    /// A command was executed.
     #[inline]
     pub fn has_passed(&mut self, header: &Header, body: &[u8]) {
-        if self.gate.is_some() && concerns(header.op) {
+        if self.gate.is_none() {
+            return;
+        }
+        if concerns(header.op) {
             self.note_passed(header, body);
+        } else if orders(header.op) {
+            self.note_order(header, body);
         }
     }
 
     fn note_passed(&mut self, header: &Header, body: &[u8]) {
         let Some(mut gate) = self.gate.take() else { return };
         let index = self.seat_of(&mut gate, header.context);
+        if header.op == ops::CU_GRAPH_LAUNCH {
+            gate.order.forget_events();
+        }
         let is_free = gate.seat(index).of_arbiter.grant.load(Ordering::Relaxed) == grant::FREE;
         // What was refused before it came to a stream does not run, nor does what is captured.
         let stream = self.gated_stream.take().filter(|stream| !(self.captures.open() && self.is_capturing(*stream)));
+        gate.places[index].was_free |= is_free && stream.is_some();
         if let Some(stream) = stream.filter(|_| !is_free) {
             let kind = kind_of(header.op, body);
             let known_ns = gate.times.of(kind);
+            let behind = self.waits_of(&mut gate, stream);
+            // Where some work waits and some does not, each command is told apart.
+            let is_mixed = !gate.order.is_empty() || self.captures.open();
+            let key = self.key_of(stream);
             let place = &mut gate.places[index];
             place.armed_ns = place.armed_ns.saturating_sub(known_ns.unwrap_or(ARMED_NS));
             place.last_ns = known_ns;
-            let is_due = place.ahead.add(now_ns, kind, known_ns);
+            let is_due = place.ahead.add(now_ns, key, behind, kind, known_ns);
             // Beside a capture streams are not asked, so events have to tell.
-            if is_due || self.captures.open() {
-                let relaxed = self.captures.relax(self.driver, 0);
-                if let Ok(event) = self.record_spare_event(stream) {
-                    gate.places[index].ahead.mark(event);
-                }
-                self.captures.restore(self.driver, relaxed);
+            if is_due || is_mixed && place.ahead.may_be_marked() {
+                self.mark(&mut gate, index, key);
             }
         }
         self.gate = Some(gate);
     }
 
-    /// Whether the GPUs have to be asked, again and again, if they are done.
+    /// Puts an event behind what a stream was given.
+    fn mark(&mut self, gate: &mut Gate, index: usize, key: StreamKey) {
+        let caller = self.current;
+        let relaxed = self.captures.relax(self.driver, 0);
+        if self.make_current(key.0).is_ok()
+            && let Ok(event) = self.record_spare_event(key.1 as CUstream)
+        {
+            gate.places[index].ahead.mark(key, event);
+        }
+        self.captures.restore(self.driver, relaxed);
+        // After a failure the next command says so.
+        if caller != u64::MAX {
+            let _ = self.make_current(caller);
+        }
+    }
+
+    /// Whether an event in the legacy default stream of a context would make work wait that need not, now that other
+    /// streams were given more.
+    fn would_hold_up(&mut self, (context, handle): StreamKey) -> bool {
+        if handle != 0 || self.make_current(context).is_err() {
+            return false;
+        }
+        let mut streams = self.busy_streams_of(context);
+        // SAFETY: streams of this session, whose context is current. After an error nothing runs.
+        streams.retain(|s| unsafe { self.driver.cuStreamQuery(*s) } == CUDA_ERROR_NOT_READY);
+        streams.push(std::ptr::null_mut());
+        self.would_order(&streams)
+    }
+
+    fn key_of(&self, stream: CUstream) -> StreamKey {
+        let handle = stream as usize;
+        (self.home_of(stream), if handle <= 1 { 0 } else { handle })
+    }
+
+    /// What the next work of a stream waits for.
+    fn waits_of(&mut self, gate: &mut Gate, stream: CUstream) -> Behind {
+        if gate.order.is_empty() {
+            return Behind::default();
+        }
+        gate.order.forget_what_is_over();
+        gate.order.of(self.key_of(stream), |other| self.would_order(&[std::ptr::null_mut(), other as CUstream]))
+    }
+
+    /// A stream or an event may have come to stand behind a host function, or no longer does.
+    fn note_order(&mut self, header: &Header, body: &[u8]) {
+        let stream = self.gated_stream.take();
+        let Some(mut gate) = self.gate.take() else { return };
+        if !gate.order.is_empty() {
+            self.note_order_in(&mut gate, stream, header, body);
+        }
+        self.gate = Some(gate);
+    }
+
+    fn note_order_in(&mut self, gate: &mut Gate, stream: Option<CUstream>, header: &Header, body: &[u8]) {
+        // What is captured orders the nodes of a graph. Of an event that is gone the name may be another's soon.
+        if header.op == ops::CU_EVENT_DESTROY_V2 || self.captures.open() {
+            return gate.order.forget_events();
+        }
+        let mut r = Reader::new(body);
+        let word = match header.op {
+            ops::CU_EVENT_RECORD => calls::cuEventRecord::decode(&mut r).map(|q| q.hEvent),
+            ops::CU_EVENT_RECORD_WITH_FLAGS => calls::cuEventRecordWithFlags::decode(&mut r).map(|q| q.hEvent),
+            _ => calls::cuStreamWaitEvent::decode(&mut r).map(|q| q.hEvent),
+        };
+        let event = word.ok().and_then(|word| self.handle(Kind::Event, word).ok()).map(|event| event as usize);
+        if let (Some(stream), Some(event)) = (stream, event) {
+            let key = self.key_of(stream);
+            match header.op {
+                ops::CU_STREAM_WAIT_EVENT => gate.order.waits_for_event(key, event),
+                _ => {
+                    let behind = self.waits_of(gate, stream);
+                    gate.order.recorded(event, behind);
+                }
+            }
+        }
+    }
+
+    /// A host function is about to follow what streams were given: where that ends can be told now and not later.
+    pub fn ends_before_function(&mut self) {
+        if self.captures.open() {
+            return;
+        }
+        let Some(mut gate) = self.gate.take() else { return };
+        let caller = self.current;
+        for index in 0..gate.places.len() {
+            for key in gate.places[index].ahead.unmarked() {
+                if !self.would_hold_up(key) {
+                    self.mark(&mut gate, index, key);
+                }
+            }
+        }
+        self.gate = Some(gate);
+        if caller != u64::MAX {
+            let _ = self.make_current(caller);
+        }
+    }
+
+    /// A stream was given a host function, which lives until it has returned.
+    pub fn stands_behind(&mut self, stream: CUstream, function: Weak<()>) {
+        let key = self.key_of(stream);
+        if let Some(gate) = &mut self.gate {
+            gate.order.forget_what_is_over();
+            gate.order.stands_behind(key, function);
+        }
+    }
+
+    /// A stream is about to be destroyed; what it was given runs all the same.
+    pub(super) fn gate_loses_stream(&mut self, stream: CUstream) {
+        let key = self.key_of(stream);
+        let Some(mut gate) = self.gate.take() else { return };
+        for index in 0..gate.places.len() {
+            if gate.places[index].ahead.unmarked().contains(&key) {
+                self.mark(&mut gate, index, key);
+            }
+        }
+        gate.order.stream_gone(key);
+        self.gate = Some(gate);
+    }
+
+    /// Whether the GPUs have to be asked, again and again, if they are done, or if what waited for a host function has
+    /// begun.
     #[inline]
     pub fn gate_watches(&self) -> bool {
         self.gate.as_ref().is_some_and(|gate| {
             let is_watched = |index: usize| gate.seat(index).of_arbiter.grant.load(Ordering::Relaxed) != grant::FREE;
-            gate.places.iter().enumerate().any(|(index, place)| place.said.busy && is_watched(index))
+            gate.places.iter().enumerate().any(|(index, place)| place.has_work() && is_watched(index))
         })
     }
 
@@ -201,35 +340,36 @@ impl Session {
     pub fn look_at_gate(&mut self, may_wait: Option<Duration>) {
         let Some(mut gate) = self.gate.take() else { return };
         for index in 0..gate.places.len() {
-            if gate.places[index].said.busy {
+            if gate.places[index].has_work() {
                 self.look_at_place(&mut gate, index);
             }
         }
         if let Some(within) = may_wait
             && !gate.places.iter().any(|place| place.said.busy)
         {
-            gate.wait_for_lease(within);
+            let only_waits = gate.places.iter().any(|place| !place.ahead.is_empty());
+            gate.wait_for_lease(if only_waits { within.min(FUNCTION_LOOK) } else { within });
         }
         self.gate = Some(gate);
     }
 
     fn look_at_place(&mut self, gate: &mut Gate, index: usize) {
         self.pass_marks(gate, index);
-        let is_idle = !gate.places[index].ahead.has_marks()
-            && match self.captures.open() {
-                true => gate.places[index].ahead.is_empty(),
-                false => self.gpu_is_idle(gate, index),
-            };
-        if !is_idle {
+        let now = now_ns();
+        let said = gate.places[index].said;
+        if self.gpu_works(gate, index, now) {
             gate.places[index].quiet_since_ns = None;
+            // What waited for a host function has begun, whoever's turn it is.
+            if !said.busy {
+                gate.say(index, Said { busy: true, ..said });
+                gate.bell.ring();
+            }
             return;
         }
-        let now = now_ns();
-        let Gate { places, times, .. } = gate;
-        let place = &mut places[index];
-        place.ahead.is_over(now, times);
-        let quiet_since_ns = *place.quiet_since_ns.get_or_insert(now);
-        let said = place.said;
+        if !said.busy {
+            return;
+        }
+        let quiet_since_ns = *gate.places[index].quiet_since_ns.get_or_insert(now);
         let words = &gate.seat(index).of_arbiter;
         let has_lease = words.grant.load(Ordering::Relaxed) == grant::LEASE;
         let until_ns = words.until_ns.load(Ordering::Relaxed);
@@ -241,37 +381,60 @@ impl Session {
         }
     }
 
+    /// Whether a GPU has anything to do for the session that does not wait for a host function.
+    fn gpu_works(&mut self, gate: &mut Gate, index: usize, now: u64) -> bool {
+        if !self.captures.open() {
+            for key in gate.places[index].ahead.ends() {
+                if self.is_idle(key) {
+                    let Gate { places, times, .. } = gate;
+                    places[index].ahead.is_over(key, now, times);
+                }
+            }
+            if gate.places[index].was_free {
+                gate.places[index].was_free = !self.gpu_is_idle(gate, index);
+            }
+        }
+        let place = &gate.places[index];
+        place.was_free && !self.captures.open() || !place.ahead.is_empty() && !place.ahead.only_waits()
+    }
+
+    fn is_idle(&mut self, (context, handle): StreamKey) -> bool {
+        if self.make_current(context).is_err() {
+            return true;
+        }
+        // SAFETY: a stream of this session, or the default stream of the current context.
+        unsafe { self.driver.cuStreamQuery(handle as CUstream) != CUDA_ERROR_NOT_READY }
+    }
+
     /// For how long an executor that has nothing to do may sleep.
     pub fn rests_at_gate(&mut self) -> Duration {
         const LONG: Duration = Duration::from_secs(1);
-        if self.gate.as_ref().is_none_or(|gate| !gate.places.iter().any(|place| place.said.busy)) {
+        if self.gate.as_ref().is_none_or(|gate| !gate.places.iter().any(Place::has_work)) {
             return LONG;
         }
         self.look_at_gate(None);
-        let is_busy = self.gate.as_ref().is_some_and(|gate| gate.places.iter().any(|place| place.said.busy));
+        let is_busy = self.gate.as_ref().is_some_and(|gate| gate.places.iter().any(Place::has_work));
         if is_busy { Duration::from_millis(1) } else { LONG }
     }
 
     /// Marks of this GPU that are behind us.
     fn pass_marks(&mut self, gate: &mut Gate, index: usize) {
-        if !gate.places[index].ahead.has_marks() {
+        let Gate { places, times, .. } = gate;
+        let place = &mut places[index];
+        if place.ahead.is_empty() {
             return;
         }
-        let relaxed = self.captures.relax(self.driver, 0);
-        while let Some(event) = gate.places[index].ahead.next_event() {
-            // SAFETY: an event this session owns. After an error nothing runs.
-            if unsafe { self.driver.cuEventQuery(event) } == CUDA_ERROR_NOT_READY {
-                break;
-            }
-            let Gate { places, times, .. } = gate;
-            let place = &mut places[index];
+        let (driver, now) = (self.driver, now_ns());
+        let relaxed = self.captures.relax(driver, 0);
+        // SAFETY: events this session owns. After an error nothing runs.
+        let is_past = |event| unsafe { driver.cuEventQuery(event) } != CUDA_ERROR_NOT_READY;
+        let passed = place.ahead.pass(now, times, is_past);
+        self.captures.restore(driver, relaxed);
+        if !passed.is_empty() {
             place.stuck_since_ns = None;
-            place.progress_ns = now_ns();
-            if let Some(event) = place.ahead.passed(place.progress_ns, times) {
-                self.return_event(event);
-            }
+            place.progress_ns = now;
         }
-        self.captures.restore(self.driver, relaxed);
+        passed.into_iter().for_each(|event| self.return_event(event));
     }
 
     fn gpu_is_idle(&mut self, gate: &mut Gate, index: usize) -> bool {
@@ -298,6 +461,7 @@ impl Session {
     pub(super) fn gate_forgets(&mut self, context: u64) {
         if let Some(gate) = &mut self.gate {
             gate.seat_of.remove(&context);
+            gate.order.context_gone(context);
             gate.places.iter_mut().for_each(|place| place.ahead.forget(context));
         }
     }

@@ -134,6 +134,7 @@ impl Session {
     /// A stream will be destroyed: nothing may ask about it any more. What it has queued still runs.
     pub fn stream_gone(&mut self, stream: CUstream) {
         self.freed.streams.retain(|(_, one)| *one != stream as usize);
+        self.gate_loses_stream(stream);
         let is_busy = |busy: &FxHashMap<usize, Busy>| busy.contains_key(&(stream as usize));
         // SAFETY: a stream of this session.
         let runs = || unsafe { self.driver.cuStreamQuery(stream) } == CUDA_ERROR_NOT_READY;

@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 use std::hash::Hasher;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use orion_arbiter::Said;
 use orion_cuda::sys::*;
@@ -23,9 +23,15 @@ pub const ARMED_NS: u64 = 50_000;
 const MARK_NS: u64 = 200_000;
 /// Kernels whose times are known. All are forgotten when there are more.
 const TIMES_MAX: usize = 1 << 16;
-/// Marks under way, and commands between two.
+/// Marks under way, and commands between two whose times are learnt.
 const MARKS_MAX: usize = 64;
 const BATCH_MAX: usize = 256;
+/// Marks under way with those that have to be where a host function is about to follow.
+const MARKS_OF_ENDS_MAX: usize = 1024;
+/// Host functions of several streams that some work may wait for.
+const BEHIND_MAX: usize = 16;
+/// Events that are known to be behind a host function.
+const EVENTS_MAX: usize = 4096;
 /// Of what has never run.
 const UNKNOWN_NS: u64 = 100_000;
 const TIME_NS_MIN: u64 = 500;
@@ -37,6 +43,15 @@ pub fn concerns(op: u16) -> bool {
     op == ops::CU_LAUNCH_KERNEL
         || op == ops::CU_GRAPH_LAUNCH
         || (ops::CU_MEMCPY_DTO_D_ASYNC_V2..=ops::CU_MEMSET_D2D32_ASYNC).contains(&op)
+}
+
+/// Whether a command may bring it about, or end, that a stream waits for another.
+#[inline]
+pub fn orders(op: u16) -> bool {
+    matches!(
+        op,
+        ops::CU_EVENT_RECORD | ops::CU_EVENT_RECORD_WITH_FLAGS | ops::CU_EVENT_DESTROY_V2 | ops::CU_STREAM_WAIT_EVENT
+    )
 }
 
 /// What takes about as long each time: a function with its geometry, a graph.
@@ -63,35 +78,116 @@ impl Times {
         self.0.get(&kind).copied()
     }
 
-    /// These, which were thought to take `expected_ns` together, have taken `took_ns`.
-    fn learn(&mut self, batch: &[(u64, u64)], expected_ns: u64, took_ns: u64) {
-        if self.0.len() + batch.len() > TIMES_MAX {
+    /// These are over. They had begun when what was before them was.
+    fn learn(&mut self, batch: &Batch, now: u64, passed_ns: u64) {
+        let took_ns = now.saturating_sub(batch.begun_ns.max(passed_ns));
+        if self.0.len() + batch.parts.len() > TIMES_MAX {
             self.0.clear();
         }
-        for (kind, part_ns) in batch {
-            let part = u128::from(*part_ns) * u128::from(took_ns) / u128::from(expected_ns.max(1));
+        for (kind, part_ns) in &batch.parts {
+            let part = u128::from(*part_ns) * u128::from(took_ns) / u128::from(batch.expected_ns.max(1));
             let part = u64::try_from(part).unwrap_or(u64::MAX).clamp(TIME_NS_MIN, TIME_NS_MAX);
             self.0.entry(*kind).and_modify(|known| *known = (*known * 3 + part) / 4).or_insert(part);
         }
     }
 }
 
+/// Host functions that have to return before some work can begin. Each is alive until it has.
+#[derive(Debug, Clone, Default)]
+pub struct Behind(Vec<Weak<()>>);
+
+impl Behind {
+    pub fn one(function: Weak<()>) -> Behind {
+        Behind(vec![function])
+    }
+
+    /// Whether all of them have returned.
+    pub fn is_over(&self) -> bool {
+        self.0.iter().all(|function| function.strong_count() == 0)
+    }
+
+    /// And those, but for any beyond [`BEHIND_MAX`]: what waits for them alone counts as if it ran.
+    pub fn add(&mut self, others: &Behind) {
+        self.0.retain(|function| function.strong_count() > 0);
+        for other in &others.0 {
+            let is_new = !self.0.iter().any(|known| known.ptr_eq(other));
+            if is_new && other.strong_count() > 0 && self.0.len() < BEHIND_MAX {
+                self.0.push(other.clone());
+            }
+        }
+    }
+}
+
+/// A stream, by the context it belongs to. The legacy default stream is 0.
+pub type StreamKey = (u64, usize);
+
+/// Some of the work of a stream: the kinds of commands, and how long each was expected to take.
+#[derive(Default)]
+struct Batch {
+    parts: Vec<(u64, u64)>,
+    expected_ns: u64,
+    begun_ns: u64,
+    /// What its first command stands behind.
+    behind: Behind,
+}
+
+impl Batch {
+    fn is_empty(&self) -> bool {
+        self.expected_ns == 0
+    }
+
+    /// Whether it waits for a host function. Who waited until now begins now.
+    fn waits(&mut self, now: u64) -> bool {
+        if self.behind.0.is_empty() {
+            return false;
+        }
+        let waits = !self.behind.is_over();
+        if !waits {
+            self.behind = Behind::default();
+            self.begun_ns = now;
+        }
+        waits
+    }
+}
+
 /// An event behind some of the work.
 struct Mark {
     event: SpareEvent,
-    batch: Vec<(u64, u64)>,
-    expected_ns: u64,
-    begun_ns: u64,
+    batch: Batch,
+}
+
+/// What one stream has ahead, in order.
+#[derive(Default)]
+struct Line {
+    marks: VecDeque<Mark>,
+    /// Not marked yet.
+    batch: Batch,
+    all_ns: u64,
+    /// Its first work waits for a host function, as far as is known.
+    waits: bool,
+}
+
+impl Line {
+    fn is_empty(&self) -> bool {
+        self.marks.is_empty() && self.batch.is_empty()
+    }
+
+    fn first(&self) -> &Batch {
+        self.marks.front().map_or(&self.batch, |mark| &mark.batch)
+    }
+
+    fn first_mut(&mut self) -> &mut Batch {
+        self.marks.front_mut().map_or(&mut self.batch, |mark| &mut mark.batch)
+    }
 }
 
 /// What one GPU has ahead.
 #[derive(Default)]
 pub struct Ahead {
-    marks: VecDeque<Mark>,
-    /// Not marked yet.
-    batch: Vec<(u64, u64)>,
-    batch_ns: u64,
-    batch_begun_ns: u64,
+    /// None is empty.
+    lines: FxHashMap<StreamKey, Line>,
+    marks: usize,
+    /// Of what does not wait for a host function.
     all_ns: u64,
     /// When the last mark was passed.
     passed_ns: u64,
@@ -105,67 +201,197 @@ impl Ahead {
 
     /// What is ahead, less what must have been done meanwhile.
     pub fn left_ns(&self, now: u64) -> u64 {
-        let (begun_ns, first_ns) = match self.marks.front() {
-            Some(first) => (first.begun_ns, first.expected_ns),
-            None => (self.batch_begun_ns, self.batch_ns),
-        };
-        self.all_ns - now.saturating_sub(begun_ns.max(self.passed_ns)).min(first_ns)
-    }
-
-    pub fn has_marks(&self) -> bool {
-        !self.marks.is_empty()
+        let running = self.lines.values().filter(|line| !line.waits).map(Line::first);
+        let Some(first) = running.min_by_key(|batch| batch.begun_ns) else { return 0 };
+        self.all_ns - now.saturating_sub(first.begun_ns.max(self.passed_ns)).min(first.expected_ns)
     }
 
     pub fn is_empty(&self) -> bool {
-        self.marks.is_empty() && self.batch.is_empty()
+        self.lines.is_empty()
+    }
+
+    /// Whether there is anything, and all of it waits for host functions.
+    pub fn only_waits(&self) -> bool {
+        !self.is_empty() && self.lines.values().all(|line| line.waits)
     }
 
     /// One more command; true if there should be a mark behind it.
-    pub fn add(&mut self, now: impl FnOnce() -> u64, kind: u64, known_ns: Option<u64>) -> bool {
+    pub fn add(
+        &mut self,
+        now: impl FnOnce() -> u64,
+        stream: StreamKey,
+        behind: Behind,
+        kind: u64,
+        known_ns: Option<u64>,
+    ) -> bool {
         let ns = known_ns.unwrap_or(UNKNOWN_NS);
-        if self.batch.is_empty() {
-            self.batch_begun_ns = now();
+        let line = self.lines.entry(stream).or_default();
+        let waits_for_more = !behind.0.is_empty();
+        if line.batch.is_empty() {
+            line.batch.begun_ns = now();
+            line.waits |= line.marks.is_empty() && waits_for_more;
+            line.batch.behind = behind;
         }
-        self.batch.push((kind, ns));
-        self.batch_ns += ns;
-        self.all_ns += ns;
-        let is_due = known_ns.is_none() || self.batch_ns >= MARK_NS || self.batch.len() >= BATCH_MAX;
-        is_due && self.marks.len() < MARKS_MAX
+        if line.batch.parts.len() < BATCH_MAX {
+            line.batch.parts.push((kind, ns));
+        }
+        line.batch.expected_ns += ns;
+        line.all_ns += ns;
+        if !line.waits {
+            self.all_ns += ns;
+        }
+        let is_due = known_ns.is_none()
+            || waits_for_more
+            || line.batch.expected_ns >= MARK_NS
+            || line.batch.parts.len() >= BATCH_MAX;
+        is_due && self.marks < MARKS_MAX
     }
 
-    pub fn mark(&mut self, event: SpareEvent) {
-        let (batch, expected_ns) = (std::mem::take(&mut self.batch), std::mem::take(&mut self.batch_ns));
-        self.marks.push_back(Mark { event, batch, expected_ns, begun_ns: self.batch_begun_ns });
+    /// An event behind all that a stream has ahead.
+    pub fn mark(&mut self, stream: StreamKey, event: SpareEvent) {
+        if let Some(line) = self.lines.get_mut(&stream) {
+            line.marks.push_back(Mark { event, batch: std::mem::take(&mut line.batch) });
+            self.marks += 1;
+        }
     }
 
-    /// The event to ask about next.
-    pub fn next_event(&self) -> Option<CUevent> {
-        self.marks.front().map(|mark| mark.event.1)
+    /// Streams whose last work has no mark, if there may be that many more.
+    pub fn unmarked(&self) -> Vec<StreamKey> {
+        let lines = self.lines.iter().filter(|(_, line)| !line.batch.is_empty());
+        lines.map(|(stream, _)| *stream).take(MARKS_OF_ENDS_MAX.saturating_sub(self.marks)).collect()
     }
 
-    /// That event has happened; it is given back.
-    pub fn passed(&mut self, now: u64, times: &mut Times) -> Option<SpareEvent> {
-        let mark = self.marks.pop_front()?;
-        times.learn(&mark.batch, mark.expected_ns, now.saturating_sub(mark.begun_ns.max(self.passed_ns)));
-        self.passed_ns = now;
-        self.all_ns -= mark.expected_ns;
-        Some(mark.event)
+    pub fn may_be_marked(&self) -> bool {
+        self.marks < MARKS_OF_ENDS_MAX
     }
 
-    /// The GPU has nothing more to do.
-    pub fn is_over(&mut self, now: u64, times: &mut Times) {
-        if !self.batch.is_empty() {
-            times.learn(&self.batch, self.batch_ns, now.saturating_sub(self.batch_begun_ns.max(self.passed_ns)));
+    /// Streams that have nothing ahead but what has no mark: they have to be asked themselves.
+    pub fn ends(&self) -> Vec<StreamKey> {
+        let is_end = |line: &Line| line.marks.is_empty() && !line.waits;
+        self.lines.iter().filter(|(_, line)| is_end(line)).map(|(stream, _)| *stream).collect()
+    }
+
+    /// Asks about marks in the order of each stream until one is not passed, and answers those that were.
+    pub fn pass(&mut self, now: u64, times: &mut Times, is_past: impl Fn(CUevent) -> bool) -> Vec<SpareEvent> {
+        let mut passed = Vec::new();
+        for line in self.lines.values_mut() {
+            let waited = line.waits;
+            loop {
+                line.waits = line.first_mut().waits(now);
+                let Some(mark) = line.marks.pop_front_if(|mark| !line.waits && is_past(mark.event.1)) else { break };
+                times.learn(&mark.batch, now, self.passed_ns);
+                line.all_ns -= mark.batch.expected_ns;
+                passed.push(mark.event);
+                self.passed_ns = now;
+                if !waited {
+                    self.all_ns -= mark.batch.expected_ns;
+                }
+            }
+            match (waited, line.waits) {
+                (false, true) => self.all_ns -= line.all_ns,
+                (true, false) => self.all_ns += line.all_ns,
+                _ => {}
+            }
+        }
+        self.marks -= passed.len();
+        self.lines.retain(|_, line| !line.is_empty());
+        passed
+    }
+
+    /// A stream has nothing more to do.
+    pub fn is_over(&mut self, stream: StreamKey, now: u64, times: &mut Times) {
+        let Some(line) = self.lines.get_mut(&stream) else { return };
+        if !line.batch.is_empty() {
+            times.learn(&line.batch, now, self.passed_ns);
+            line.all_ns -= line.batch.expected_ns;
+            if !line.waits {
+                self.all_ns -= line.batch.expected_ns;
+            }
+            line.batch = Batch::default();
             self.passed_ns = now;
         }
-        self.batch.clear();
-        (self.batch_ns, self.all_ns) = (0, self.marks.iter().map(|mark| mark.expected_ns).sum());
+        if line.is_empty() {
+            self.lines.remove(&stream);
+        }
     }
 
     /// Their context is gone.
     pub fn forget(&mut self, context: u64) {
-        self.marks.retain(|mark| mark.event.0 != context);
-        self.all_ns = self.batch_ns + self.marks.iter().map(|mark| mark.expected_ns).sum::<u64>();
+        self.lines.retain(|(of, _), _| *of != context);
+        self.marks = self.lines.values().map(|line| line.marks.len()).sum();
+        self.all_ns = self.lines.values().filter(|line| !line.waits).map(|line| line.all_ns).sum();
+    }
+}
+
+/// Where work has to wait for host functions, of the session's streams and events. It is complete for host functions
+/// that streams were given: those of graphs are not known, and who waits for one of them counts as if it ran.
+#[derive(Default)]
+pub struct Order {
+    streams: FxHashMap<StreamKey, Behind>,
+    events: FxHashMap<usize, Behind>,
+}
+
+impl Order {
+    pub fn is_empty(&self) -> bool {
+        self.streams.is_empty() && self.events.is_empty()
+    }
+
+    /// A stream was given a host function: what comes later waits for it, and so for all that it waits for itself.
+    pub fn stands_behind(&mut self, stream: StreamKey, function: Weak<()>) {
+        self.forget_what_is_over();
+        self.streams.insert(stream, Behind::one(function));
+    }
+
+    /// What the next work of a stream waits for. The legacy default stream and the blocking ones of its context wait
+    /// for each other.
+    pub fn of(&mut self, stream: StreamKey, is_blocking: impl Fn(usize) -> bool) -> Behind {
+        let (context, handle) = stream;
+        let mut behind = self.streams.get(&stream).cloned().unwrap_or_default();
+        if handle == 0 {
+            let all = self.streams.iter().filter(|((of, other), _)| *of == context && *other != 0);
+            all.filter(|((_, other), _)| is_blocking(*other)).for_each(|(_, others)| behind.add(others));
+        } else if let Some(legacy) = self.streams.get(&(context, 0))
+            && is_blocking(handle)
+        {
+            behind.add(legacy);
+        }
+        behind.0.retain(|function| function.strong_count() > 0);
+        if !behind.0.is_empty() {
+            self.streams.insert(stream, behind.clone());
+        }
+        behind
+    }
+
+    pub fn recorded(&mut self, event: usize, behind: Behind) {
+        self.events.remove(&event);
+        if !behind.0.is_empty() && self.events.len() < EVENTS_MAX {
+            self.events.insert(event, behind);
+        }
+    }
+
+    pub fn waits_for_event(&mut self, stream: StreamKey, event: usize) {
+        if let Some(behind) = self.events.get(&event) {
+            self.streams.entry(stream).or_default().add(behind);
+        }
+    }
+
+    /// A graph may record any event.
+    pub fn forget_events(&mut self) {
+        self.events.clear();
+    }
+
+    pub fn stream_gone(&mut self, stream: StreamKey) {
+        self.streams.remove(&stream);
+    }
+
+    pub fn context_gone(&mut self, context: u64) {
+        self.streams.retain(|(of, _), _| *of != context);
+        self.forget_events();
+    }
+
+    pub fn forget_what_is_over(&mut self) {
+        self.streams.retain(|_, behind| !behind.is_over());
+        self.events.retain(|_, behind| !behind.is_over());
     }
 }
 
@@ -189,6 +415,15 @@ pub struct Place {
     pub progress_ns: u64,
     /// The arbiter does not live, so nobody is waited for.
     pub is_open: bool,
+    /// Something passed that nobody has counted, because the session had the GPU to itself.
+    pub was_free: bool,
+}
+
+impl Place {
+    /// Whether there is anything to ask its GPU about.
+    pub fn has_work(&self) -> bool {
+        self.said.busy || !self.ahead.is_empty()
+    }
 }
 
 /// A session's gate: commands pass it on their way from the ring to the driver.
@@ -201,6 +436,7 @@ pub struct Gate {
     pub times: Times,
     /// The device of each context, where there are several.
     pub seat_of: FxHashMap<u64, usize>,
+    pub order: Order,
 }
 
 impl Gate {
@@ -212,7 +448,8 @@ impl Gate {
             }
         }
         let places = devices.iter().map(|_| Place::default()).collect();
-        Gate { page: Arc::new(page), bell, devices, places, times: Times::default(), seat_of: FxHashMap::default() }
+        let (times, seat_of, order) = (Times::default(), FxHashMap::default(), Order::default());
+        Gate { page: Arc::new(page), bell, devices, places, times, seat_of, order }
     }
 
     pub fn seat(&self, index: usize) -> &Seat {
@@ -234,19 +471,27 @@ mod tests {
 
     const EVENT: SpareEvent = (1, std::ptr::null_mut());
 
+    const STREAM: StreamKey = (1, 8);
+    const OTHER: StreamKey = (1, 16);
+
+    fn add(ahead: &mut Ahead, now: u64, kind: u64, known_ns: Option<u64>) -> bool {
+        ahead.add(|| now, STREAM, Behind::default(), kind, known_ns)
+    }
+
     #[test]
     fn what_is_ahead_grows_and_goes() {
         let (mut ahead, mut times) = (Ahead::default(), Times::default());
-        assert!(ahead.add(|| 1000, 7, None));
-        ahead.mark(EVENT);
+        assert!(add(&mut ahead, 1000, 7, None));
+        ahead.mark(STREAM, EVENT);
         assert_eq!((ahead.expected_ns(), ahead.left_ns(31_000)), (UNKNOWN_NS, UNKNOWN_NS - 30_000));
         // It is not known to be over, so it is not less than nothing.
         assert_eq!(ahead.left_ns(10_000_000), 0);
-        ahead.passed(51_000, &mut times);
-        assert_eq!((ahead.expected_ns(), times.of(7)), (0, Some(50_000)));
-        assert!(!ahead.add(|| 60_000, 7, times.of(7)) && !ahead.add(|| 0, 7, times.of(7)));
-        assert_eq!(ahead.expected_ns(), 100_000);
-        ahead.is_over(120_000, &mut times);
+        assert_eq!(ahead.pass(50_000, &mut times, |_| false), []);
+        assert_eq!(ahead.pass(51_000, &mut times, |_| true), [EVENT]);
+        assert_eq!((ahead.expected_ns(), times.of(7), ahead.is_empty()), (0, Some(50_000), true));
+        assert!(!add(&mut ahead, 60_000, 7, times.of(7)) && !add(&mut ahead, 0, 7, times.of(7)));
+        assert_eq!((ahead.expected_ns(), ahead.ends()), (100_000, vec![STREAM]));
+        ahead.is_over(STREAM, 120_000, &mut times);
         assert!(ahead.is_empty() && ahead.expected_ns() == 0);
         assert!((25_000..50_000).contains(&times.of(7).expect("it ran")), "{:?}", times.of(7));
     }
@@ -255,16 +500,62 @@ mod tests {
     fn a_mark_is_due_for_the_unknown_and_after_enough() {
         let mut ahead = Ahead::default();
         let known = Some(MARK_NS / 4);
-        let due: Vec<bool> = (0..4).map(|i| ahead.add(|| i, 1, known)).collect();
+        let due: Vec<bool> = (0..4).map(|i| add(&mut ahead, i, 1, known)).collect();
         assert_eq!(due, [false, false, false, true]);
         let mut ahead = Ahead::default();
         for _ in 0..MARKS_MAX {
-            assert!(ahead.add(|| 0, 1, None));
-            ahead.mark(EVENT);
+            assert!(add(&mut ahead, 0, 1, None));
+            ahead.mark(STREAM, EVENT);
         }
-        assert!(!ahead.add(|| 0, 1, None), "as many marks as there may be");
-        ahead.forget(1);
-        assert_eq!(ahead.expected_ns(), UNKNOWN_NS);
+        assert!(!add(&mut ahead, 0, 1, None), "as many marks as there may be");
+        ahead.forget(STREAM.0);
+        assert_eq!((ahead.expected_ns(), ahead.is_empty()), (0, true));
+    }
+
+    #[test]
+    fn what_waits_for_a_host_function_is_not_ahead_until_it_has_returned() {
+        let (mut ahead, mut times) = (Ahead::default(), Times::default());
+        let function = Arc::new(());
+        let behind = || Behind::one(Arc::downgrade(&function));
+        assert!(ahead.add(|| 0, STREAM, behind(), 1, Some(1000)), "it is marked, whatever it takes");
+        ahead.mark(STREAM, EVENT);
+        assert_eq!((ahead.expected_ns(), ahead.only_waits(), ahead.ends()), (0, true, vec![]));
+        // What another stream does is seen although this one waits.
+        ahead.add(|| 0, OTHER, Behind::default(), 2, Some(3000));
+        ahead.mark(OTHER, EVENT);
+        assert_eq!((ahead.expected_ns(), ahead.only_waits()), (3000, false));
+        assert_eq!(ahead.pass(4000, &mut times, |_| true), [EVENT]);
+        assert_eq!((ahead.expected_ns(), ahead.only_waits()), (0, true));
+        drop(function);
+        assert_eq!(ahead.pass(9_000_000, &mut times, |_| false), []);
+        assert_eq!((ahead.expected_ns(), ahead.only_waits()), (1000, false));
+        assert_eq!(ahead.pass(9_002_000, &mut times, |_| true), [EVENT]);
+        // The time for which it waited is not its own.
+        assert_eq!((times.of(1), ahead.is_empty()), (Some(2000), true));
+    }
+
+    #[test]
+    fn work_stands_behind_host_functions_of_other_streams() {
+        let mut order = Order::default();
+        let (first, second) = (Arc::new(()), Arc::new(()));
+        let blocking = |stream: usize| stream == 8;
+        order.stands_behind(STREAM, Arc::downgrade(&first));
+        order.stands_behind(OTHER, Arc::downgrade(&second));
+        assert!(order.of((1, 24), blocking).is_over() && !order.of(STREAM, blocking).is_over());
+        // An event brings it to another stream; until it is recorded elsewhere.
+        let behind = order.of(OTHER, blocking);
+        order.recorded(5, behind);
+        order.waits_for_event((1, 24), 5);
+        assert!(!order.of((1, 24), blocking).is_over());
+        order.recorded(5, Behind::default());
+        order.waits_for_event((1, 32), 5);
+        assert!(order.of((1, 32), blocking).is_over());
+        // The legacy stream waits for the blocking one alone, and then a blocking one for it; not in another context.
+        drop(second);
+        assert!(!order.of((1, 0), blocking).is_over() && order.of((2, 0), blocking).is_over());
+        drop(first);
+        order.forget_what_is_over();
+        assert!(order.is_empty());
     }
 
     #[test]
