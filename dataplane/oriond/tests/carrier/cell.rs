@@ -209,7 +209,7 @@ fn sessions_of_one_tenant_have_one_user_and_those_of_several_never() {
         return;
     }
     let users = |arguments: &[&str], transport: Transport| {
-        let server = Oriond::start(arguments);
+        let server = Oriond::start_without_guests(arguments);
         let clients = [Client::attach(&server, transport), Client::attach(&server, transport)];
         clients.map(|client| status(client.welcome.worker_pid, "Uid"))
     };

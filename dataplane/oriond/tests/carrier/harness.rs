@@ -106,8 +106,23 @@ impl Oriond {
     /// With a log that is somewhere else.
     pub fn start_with(environment: &[(&str, &str)], arguments: &[&str], stderr: Option<Stdio>) -> Oriond {
         let dir = new_folder();
-        let (socket, token) = (dir.join("oriond.sock"), dir.join("token"));
         let segment = new_segment(&dir);
+        let guest = ["--guest-sessions", "4", "--guest", segment.to_str().expect("UTF-8")];
+        Oriond::start_in_folder(dir, environment, &[&guest[..], arguments].concat(), stderr)
+    }
+
+    /// Which no guest uses.
+    pub fn start_without_guests(arguments: &[&str]) -> Oriond {
+        Oriond::start_in_folder(new_folder(), &[], arguments, None)
+    }
+
+    fn start_in_folder(
+        dir: PathBuf,
+        environment: &[(&str, &str)],
+        arguments: &[&str],
+        stderr: Option<Stdio>,
+    ) -> Oriond {
+        let (socket, token) = (dir.join("oriond.sock"), dir.join("token"));
         write_token(&token, TOKEN);
         let mut command = Command::new(env!("CARGO_BIN_EXE_oriond"));
         command
@@ -117,8 +132,6 @@ impl Oriond {
             .arg(&token)
             .arg("--socket")
             .arg(&socket)
-            .args(["--guest-sessions", "4", "--guest"])
-            .arg(&segment)
             .args(arguments)
             .envs(environment.iter().copied());
         Oriond::run(&mut command, dir, stderr)
@@ -281,7 +294,7 @@ fn new_folder() -> PathBuf {
 }
 
 /// In memory, and sparse: four sessions of a gigabyte.
-fn new_segment(dir: &std::path::Path) -> PathBuf {
+pub fn new_segment(dir: &std::path::Path) -> PathBuf {
     use std::os::unix::fs::OpenOptionsExt;
     let path = segment_of(dir);
     let file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).expect("a new file");

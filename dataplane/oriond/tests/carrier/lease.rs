@@ -37,9 +37,11 @@ impl Node {
         let mut command = Command::new(env!("CARGO_BIN_EXE_oriond"));
         let folder = folder_of(folder);
         command.args(["serve", "--listen", "127.0.0.1:0", "--warm", "1", "--engines", "2"]).args(arguments);
-        command.arg("--socket").arg(folder.join("oriond.sock")).arg("--pool").arg(folder.join("pool.sock"));
+        let (socket, segment) = (folder.join("oriond.sock"), new_segment(&folder));
+        command.arg("--socket").arg(&socket).arg("--pool").arg(folder.join("pool.sock"));
+        command.args(["--guest-sessions", "4", "--guest"]).arg(&segment);
         let mut oriond = Oriond::start_as(&mut command);
-        oriond.socket = folder.join("oriond.sock");
+        (oriond.socket, oriond.segment) = (socket, segment);
         let agent = UnixStream::connect(folder.join("pool.sock")).expect("it listens for its agent");
         let (gpu, certificate) = (String::new(), Fingerprint([0; 32]));
         let mut node = Node { oriond, agent, instance: [0; 16], certificate, gpu, heard: 0 };
