@@ -509,7 +509,8 @@ impl pb::pool_server::Pool for Service {
         let tenant = who.tenant(&request.into_inner().tenant)?;
         let reports = self.ask(move |d| {
             let is_wanted = |id| d.pool.allocation(id).is_some_and(|a| tenant.is_empty() || a.ask.tenant == tenant);
-            let reports = d.reports.iter().filter(|(id, _)| is_wanted(**id));
+            let wanted = d.reports.iter().filter(|(id, _)| is_wanted(**id));
+            let reports = wanted.flat_map(|(id, of_nodes)| of_nodes.values().map(move |text| (id, text)));
             reports.map(|(id, text)| if is_operator { text.clone() } else { without_name(text, *id) }).collect()
         });
         Ok(Response::new(pb::Sessions { reports: reports.await? }))
