@@ -34,8 +34,8 @@ pub struct Desk {
     pub told_time: BTreeSet<String>,
     /// Bytes that an allocation's vGPUs on a node use, as that node says. Not stored: it is said again soon.
     pub used: HashMap<AllocationId, BTreeMap<String, Vec<u64>>>,
-    /// What their sessions do, in the words of their nodes. Not stored either.
-    pub reports: HashMap<AllocationId, String>,
+    /// What their sessions do, by node and in its words. Not stored either.
+    pub reports: HashMap<AllocationId, BTreeMap<String, String>>,
     waiters: HashMap<AllocationId, (Ask, oneshot::Sender<Waited>)>,
     /// Why nothing can be stored, since the last time that something was to be.
     pub trouble: Option<String>,
@@ -103,9 +103,15 @@ impl Desk {
     /// Likewise, of sessions.
     pub fn hear_reports(&mut self, node: &str, reports: Vec<(AllocationId, String)>) {
         let pool = &self.pool;
-        self.reports.retain(|id, _| pool.allocation(*id).is_some());
-        let is_there = |id| pool.allocation(id).is_some_and(|a| a.places.iter().any(|place| place.node == node));
-        self.reports.extend(reports.into_iter().filter(|(id, text)| is_there(*id) && !text.is_empty()));
+        self.reports.retain(|id, of_nodes| {
+            let Some(allocation) = pool.allocation(*id) else { return false };
+            of_nodes.retain(|node, _| allocation.is_on(node));
+            true
+        });
+        let is_there = |id| pool.allocation(id).is_some_and(|a| a.is_on(node));
+        for (id, text) in reports.into_iter().filter(|(id, text)| is_there(*id) && !text.is_empty()) {
+            self.reports.entry(id).or_default().insert(node.to_owned(), text);
+        }
     }
 
     /// Whoever waits and has gone is in nobody's way any more.

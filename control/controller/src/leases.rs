@@ -21,7 +21,13 @@ pub fn now_unix_ms() -> u64 {
 /// are none, and what to try.
 pub fn sign(desk: &Desk, id: AllocationId) -> Result<Vec<SignedLease>, String> {
     let allocation = desk.pool.allocation(id).ok_or_else(|| format!("allocation {id} is over"))?;
-    nodes_of(allocation).into_iter().map(|node| sign_for(desk, allocation, node)).collect()
+    let until = now_unix_ms() + allocation.until.saturating_sub(desk.now);
+    nodes_of(allocation).into_iter().map(|node| sign_for(desk, allocation, node, until)).collect()
+}
+
+/// Leases of what was not given: with them one sees the vGPUs, and no session begins, for they ran out long ago.
+pub fn sign_to_look(desk: &Desk, would: &Allocation) -> Result<Vec<SignedLease>, String> {
+    nodes_of(would).into_iter().map(|node| sign_for(desk, would, node, 0)).collect()
 }
 
 /// In the order in which the program counts its vGPUs, which lie together by node.
@@ -31,8 +37,13 @@ pub fn nodes_of(allocation: &Allocation) -> Vec<&String> {
     nodes
 }
 
-fn sign_for(desk: &Desk, allocation: &Allocation, node: &String) -> Result<SignedLease, String> {
-    let Desk { pool, now, master, .. } = desk;
+fn sign_for(
+    desk: &Desk,
+    allocation: &Allocation,
+    node: &String,
+    begins_before_unix_ms: u64,
+) -> Result<SignedLease, String> {
+    let Desk { pool, master, .. } = desk;
     let report = pool.nodes().find(|n| n.report.name == *node).map(|n| &n.report);
     let Some(instance) = report.and_then(|report| instance(&report.oriond)) else {
         return Err(format!(
@@ -45,7 +56,7 @@ fn sign_for(desk: &Desk, allocation: &Allocation, node: &String) -> Result<Signe
         id: LeaseId(allocation.id.0.to_be_bytes()),
         node: node.clone(),
         tenant: allocation.ask.tenant.clone(),
-        begins_before_unix_ms: now_unix_ms() + allocation.until.saturating_sub(*now),
+        begins_before_unix_ms,
         vgpus: vgpus.collect(),
     };
     Ok(master.key_of(node, &instance).sign(&lease))

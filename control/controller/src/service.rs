@@ -131,6 +131,18 @@ impl Service {
         }
     }
 
+    /// What would be given, and leases to look at it with.
+    pub async fn look(&self, r: &pb::AllocateRequest) -> Result<(pb::Allocation, Vec<SignedLease>), Status> {
+        let ask = asked(r, self.places_by_ratio)?;
+        let seen = self.ask(move |d| {
+            let places = d.pool.would_give(&ask).map_err(refused)?;
+            let would = Allocation { id: AllocationId(0), ask, places, lease: Lease::Offered, until: d.now };
+            let leases = leases::sign_to_look(d, &would).map_err(Status::failed_precondition)?;
+            Ok((told(d, &would), leases))
+        });
+        seen.await?
+    }
+
     /// A lease of each session that an allocation is for, as it stands now.
     pub async fn leases(&self, allocation: &str) -> Result<Vec<SignedLease>, Status> {
         let (id, shares) = (id(allocation)?, self.shares_as.is_some());
@@ -497,7 +509,8 @@ impl pb::pool_server::Pool for Service {
         let tenant = who.tenant(&request.into_inner().tenant)?;
         let reports = self.ask(move |d| {
             let is_wanted = |id| d.pool.allocation(id).is_some_and(|a| tenant.is_empty() || a.ask.tenant == tenant);
-            let reports = d.reports.iter().filter(|(id, _)| is_wanted(**id));
+            let wanted = d.reports.iter().filter(|(id, _)| is_wanted(**id));
+            let reports = wanted.flat_map(|(id, of_nodes)| of_nodes.values().map(move |text| (id, text)));
             reports.map(|(id, text)| if is_operator { text.clone() } else { without_name(text, *id) }).collect()
         });
         Ok(Response::new(pb::Sessions { reports: reports.await? }))

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::AtomicU64;
 
-use orion_pool::{Allocation, Lease};
+use orion_pool::{Allocation, Lease, Place};
 use orion_telemetry::events::{Event, Unit, of_class, of_session};
 use orion_telemetry::report::{Report, Session};
 use prometheus_client::encoding::EncodeLabelSet;
@@ -12,11 +12,12 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit as Of};
 
 use crate::desk::Desk;
+use crate::leases::nodes_of;
 
 /// Characters of what a client says of itself.
 const CLIENT_CHARS_MAX: usize = 64;
 
-/// As labels. There are as many values as allocations.
+/// As labels. There are as many values as allocations, and as nodes of each.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Who {
     /// The part of its name by which it cannot be ended.
@@ -36,15 +37,16 @@ pub fn register(registry: &mut Registry, desk: &Desk) {
     let of_session = of_session::ALL.iter().filter(|event| matches!(event.unit, Unit::Nanoseconds | Unit::Count));
     let of_session: Vec<(Event, Counters)> = of_session.map(|event| (*event, counter(registry, *event))).collect();
     let of_classes = [of_class::CALLS, of_class::BYTES].map(|event| (event, counter(registry, event)));
-    for allocation in desk.pool.allocations().filter(|a| a.lease == Lease::Confirmed) {
-        let report = desk.reports.get(&allocation.id).and_then(|text| serde_json::from_str::<Report>(text).ok());
-        let session = report.and_then(|report| report.sessions.into_iter().next());
-        let who = who(allocation, session.as_ref());
-        limit.get_or_create(&who).set(allocation.places.iter().map(|place| place.memory as f64).sum());
-        if let Some(of_nodes) = desk.used.get(&allocation.id) {
-            used.get_or_create(&who).set(of_nodes.values().flatten().map(|bytes| *bytes as f64).sum());
+    let confirmed = desk.pool.allocations().filter(|a| a.lease == Lease::Confirmed);
+    for (allocation, node) in confirmed.flat_map(|a| nodes_of(a).into_iter().map(move |node| (a, node))) {
+        let session = session(desk, allocation, node);
+        let who = who(allocation, node, session.as_ref());
+        let here: Vec<&Place> = allocation.places.iter().filter(|place| place.node == *node).collect();
+        limit.get_or_create(&who).set(here.iter().map(|place| place.memory as f64).sum());
+        if let Some(used_here) = desk.used.get(&allocation.id).and_then(|of_nodes| of_nodes.get(node)) {
+            used.get_or_create(&who).set(used_here.iter().map(|bytes| *bytes as f64).sum());
         }
-        if let Some(place) = allocation.places.first() {
+        if let Some(place) = here.first() {
             target.get_or_create(&who).set(f64::from(place.ratio) / 100.0);
         }
         let Some(session) = session else { continue };
@@ -56,6 +58,12 @@ pub fn register(registry: &mut Registry, desk: &Desk) {
             family.get_or_create(&who).inc_by(session.counter(*event) as f64 / scale);
         }
     }
+}
+
+/// What a node has last said of the session that a program has there.
+fn session(desk: &Desk, allocation: &Allocation, node: &String) -> Option<Session> {
+    let text = desk.reports.get(&allocation.id)?.get(node)?;
+    serde_json::from_str::<Report>(text).ok()?.sessions.into_iter().next()
 }
 
 /// What may be used of memory, what is, and what part of a GPU's time is meant.
@@ -81,11 +89,11 @@ fn counter(registry: &mut Registry, event: Event) -> Counters {
     family
 }
 
-fn who(allocation: &Allocation, session: Option<&Session>) -> Who {
+fn who(allocation: &Allocation, node: &str, session: Option<&Session>) -> Who {
     let cut = |text: &str| text.chars().take(CLIENT_CHARS_MAX).collect::<String>();
     Who {
         allocation: allocation.id.to_string().chars().take(8).collect(),
-        node: allocation.places.first().map(|place| place.node.clone()).unwrap_or_default(),
+        node: node.to_owned(),
         client: cut(&allocation.ask.client),
         tenant: cut(&allocation.ask.tenant),
         group: cut(&allocation.ask.group),

@@ -12,7 +12,7 @@ use axum::routing::{delete, get, post};
 use orion_pool::Why;
 use orion_pool::pool::Pool;
 use orion_proto::leader::HEADER;
-use orion_proto::{AllocateRequest, Gpus};
+use orion_proto::{AllocateRequest, Allocation, Gpus};
 use orion_transport::lease::SignedLease;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
@@ -41,6 +41,7 @@ pub fn routes(service: Service) -> Router {
         .route("/allocations", post(allocate))
         .route("/allocations/{allocation}", delete(release))
         .route("/allocations/{allocation}/session", post(session))
+        .route("/look", post(look))
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .route("/info", get(info))
         .route("/devices", get(free_or_all))
@@ -60,8 +61,8 @@ async fn info(State(service): State<Service>) -> Response {
 
 async fn other_method(request: Request) -> Response {
     let text = format!(
-        "{} is not what is asked here: POST /allocations, DELETE /allocations/NAME, POST /allocations/NAME/session; \
-         all other paths by GET\n",
+        "{} is not what is asked here: POST /allocations, DELETE /allocations/NAME, POST /allocations/NAME/session, \
+         POST /look; all other paths by GET\n",
         request.method()
     );
     (StatusCode::METHOD_NOT_ALLOWED, text).into_response()
@@ -74,7 +75,7 @@ pub async fn nothing(request: Request) -> Response {
         let text = format!("there is no call {}; is the client of another version?", request.uri().path());
         return tonic::Status::unimplemented(text).into_http::<axum::body::Body>();
     }
-    (StatusCode::NOT_FOUND, "there are /allocations, /info, /devices, /healthz and /metrics\n").into_response()
+    (StatusCode::NOT_FOUND, "there are /allocations, /look, /info, /devices, /healthz and /metrics\n").into_response()
 }
 
 /// What a program asks for, as JSON. What it does not name has the controller's defaults.
@@ -155,19 +156,10 @@ async fn allocate(
     body: Bytes,
 ) -> Response {
     let granted = async {
-        let who = service.admit_by(Some(&caller), authorization(&headers), Role::Client)?;
-        let mut wanted: Wanted = serde_json::from_slice(&body)
-            .map_err(|e| tonic::Status::invalid_argument(format!("the request is not what is asked here: {e}")))?;
-        wanted.tenant = who.tenant(&wanted.tenant)?;
-        let had = service.grant(&wanted.into()).await?;
+        let asked = wanted(&service, &caller, &headers, &body)?;
+        let had = service.grant(&asked).await?;
         match service.leases(&had.allocation).await {
-            Ok(leases) => {
-                let mut certificates = Vec::new();
-                for vgpus in had.vgpus.chunk_by(|a, b| a.node == b.node) {
-                    certificates.push(service.certificate(&vgpus[0].node).await?);
-                }
-                Ok(granted(had, &leases, certificates))
-            }
+            Ok(leases) => granted(&service, had, &leases).await,
             // It is asked for again, under the same name.
             Err(status) if status.code() == Code::Unavailable => Err(status),
             Err(status) => {
@@ -182,7 +174,43 @@ async fn allocate(
     }
 }
 
-fn granted(had: orion_proto::Allocation, leases: &[SignedLease], certificates: Vec<String>) -> Granted {
+/// What a program would be given, for who only wants to see it.
+async fn look(
+    State(service): State<Service>,
+    ConnectInfo(caller): ConnectInfo<Caller>,
+    uri: Uri,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    let seen = async {
+        let (would, leases) = service.look(&wanted(&service, &caller, &headers, &body)?).await?;
+        granted(&service, would, &leases).await
+    };
+    match seen.await {
+        Ok(seen) => (StatusCode::OK, json(&seen)).into_response(),
+        Err(status) => refused(&status, &uri),
+    }
+}
+
+/// What somebody asks for who may.
+fn wanted(
+    service: &Service,
+    caller: &Caller,
+    headers: &HeaderMap,
+    body: &[u8],
+) -> Result<AllocateRequest, tonic::Status> {
+    let who = service.admit_by(Some(caller), authorization(headers), Role::Client)?;
+    let mut wanted: Wanted = serde_json::from_slice(body)
+        .map_err(|e| tonic::Status::invalid_argument(format!("the request is not what is asked here: {e}")))?;
+    wanted.tenant = who.tenant(&wanted.tenant)?;
+    Ok(wanted.into())
+}
+
+async fn granted(service: &Service, had: Allocation, leases: &[SignedLease]) -> Result<Granted, tonic::Status> {
+    let mut certificates = Vec::new();
+    for vgpus in had.vgpus.chunk_by(|a, b| a.node == b.node) {
+        certificates.push(service.certificate(&vgpus[0].node).await?);
+    }
     let mut parts = BTreeMap::new();
     let by_node = had.vgpus.chunk_by(|a, b| a.node == b.node);
     for (number, ((vgpus, lease), certificate)) in (1..).zip(by_node.zip(leases).zip(certificates)) {
@@ -199,7 +227,8 @@ fn granted(had: orion_proto::Allocation, leases: &[SignedLease], certificates: V
         put("lease", hex(&lease.body));
         put("signature", hex(&lease.signature));
     }
-    Granted { nodes: leases.len(), parts, stands_ms: had.stands_ms, ratio_is_kept: true, allocation: had.allocation }
+    let Allocation { allocation, stands_ms, .. } = had;
+    Ok(Granted { nodes: leases.len(), parts, stands_ms, ratio_is_kept: true, allocation })
 }
 
 /// A program that got no session gives back what it has had.

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use orion_proto::pool_client::PoolClient;
 use orion_proto::*;
+use orion_telemetry::report as telemetry;
 use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
 
@@ -277,6 +278,54 @@ fn a_nodes_word_renews_and_ends_and_what_has_run_out_meanwhile_is_said() {
         refused(pool.confirm(named(&had)).await, Code::NotFound);
         let over = pool.heartbeat(beat(vec![], vec![])).await.expect("heard").into_inner().over;
         assert_eq!(over, [had.allocation]);
+    });
+}
+
+#[test]
+fn a_program_on_two_nodes_is_told_of_by_both() {
+    runtime().block_on(async {
+        let controller = Controller::start("reports", "");
+        let mut pool = controller.client().await;
+        for name in ["a", "b"] {
+            pool.register(node(name, &[("0", 16)], 1)).await.expect("registering");
+        }
+        let both = AllocateRequest { cross_node: true, ..ask(2, 4, 100) };
+        let had = pool.allocate(both).await.expect("room").into_inner();
+        let beat = |node: &str, session: u64| {
+            let session = telemetry::Session { session, ..Default::default() };
+            let report =
+                telemetry::Report { version: telemetry::VERSION, sessions: vec![session], ..Default::default() };
+            let report = serde_json::to_string(&report).expect("plain words and numbers");
+            let used = vec![Usage { allocation: had.allocation.clone(), vgpu_bytes: vec![7], report }];
+            let live = vec![had.allocation.clone()];
+            HeartbeatRequest { node: node.into(), live, used, ..Default::default() }
+        };
+        pool.heartbeat(beat("a", 3)).await.expect("heard");
+        pool.heartbeat(beat("b", 5)).await.expect("heard");
+        let told = pool.list_sessions(ListSessionsRequest::default()).await.expect("a list").into_inner().reports;
+        let mut sessions: Vec<u64> = Vec::new();
+        for text in told {
+            let report: telemetry::Report = serde_json::from_str(&text).expect("as it was said");
+            sessions.extend(report.sessions.iter().map(|session| session.session));
+        }
+        sessions.sort_unstable();
+        assert_eq!(sessions, [3, 5]);
+        let (_, metrics) = controller.get("/metrics");
+        for node in ["a", "b"] {
+            let label = format!("node=\"{node}\"");
+            let of_node = |name: &str| {
+                let of_it = |line: &&str| line.starts_with(name) && line.contains(&label);
+                metrics.lines().find(of_it).and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
+            };
+            assert_eq!(of_node("orion_allocation_memory_used_bytes{"), Some(7.0), "{metrics}");
+            assert_eq!(of_node("orion_allocation_memory_limit_bytes{"), Some(4.0 * GIB as f64), "{metrics}");
+            assert!(of_node("orion_allocation_calls_total{").is_some(), "{metrics}");
+        }
+        // What is over at one of them is told of by the other alone.
+        let ended = HeartbeatRequest { ended: vec![had.allocation.clone()], ..beat("b", 5) };
+        pool.heartbeat(HeartbeatRequest { live: vec![], used: vec![], ..ended }).await.expect("heard");
+        let told = pool.list_sessions(ListSessionsRequest::default()).await.expect("a list").into_inner().reports;
+        assert_eq!(told.len(), 1, "{told:?}");
     });
 }
 

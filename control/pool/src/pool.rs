@@ -552,6 +552,29 @@ impl Pool {
         Ok(Answer::Waits(self.queue.len() - 1))
     }
 
+    /// What would be given to who asks for this now, or if nobody had anything, where there is no room. Nothing of it
+    /// is his, so no quota counts.
+    pub fn would_give(&self, ask: &Ask) -> Result<Vec<Place>, Refused> {
+        ask.check()?;
+        let policy = self.settings.policy;
+        let now = place(&self.where_it_may_lie(ask), ask, policy);
+        let (mut nodes, chosen): (Nodes, Chosen) = match now {
+            Some(chosen) => (self.nodes.values().filter(|node| is_in(&chosen, node)).cloned().collect(), chosen),
+            None => {
+                let up = self.nodes.values().filter(|node| node.takes_more());
+                let empty: Nodes = up.map(|node| self.empty(node)).collect();
+                let chosen = place(&empty, ask, policy).ok_or_else(|| Refused::Full(self.why_not(ask)))?;
+                (empty, chosen)
+            }
+        };
+        Ok(chosen.iter().map(|(node, number)| nodes.take(node, *number, ask)).collect())
+    }
+
+    /// The node as if nobody had anything of it.
+    fn empty(&self, node: &Node) -> Node {
+        Node::new(node.report.clone(), node.standing, node.seen, self.settings.lender)
+    }
+
     /// Where it would lie.
     fn find(&self, ask: &Ask) -> Result<Chosen, Obstacle> {
         let chosen = place(&self.where_it_may_lie(ask), ask, self.settings.policy);
@@ -799,6 +822,10 @@ impl Pool {
         let all: Vec<&Allocation> = self.allocations.values().collect();
         explain::full(self.settings.lender, &self.where_it_may_lie(ask), &all, ask)
     }
+}
+
+fn is_in(chosen: &Chosen, node: &Node) -> bool {
+    chosen.iter().any(|(name, _)| *name == node.report.name)
 }
 
 fn over(id: AllocationId) -> Refused {

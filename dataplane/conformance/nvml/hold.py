@@ -3,9 +3,13 @@
   alloc BYTES...   allocates each
   free             gives all of it back
   churn COUNT      allocates and frees so many times, a MiB at a time and at most eight
-Each line is answered by one: bytes that cuMemGetInfo says are used, bytes that cuDeviceTotalMem says there are."""
+  look             has look.py look, from within this program, and answers what that does
+Each other line is answered by one: bytes that cuMemGetInfo says are used, and bytes that cuDeviceTotalMem says there
+are."""
 
 import ctypes
+import pathlib
+import subprocess
 import sys
 
 cuda = ctypes.CDLL("libcuda.so.1")
@@ -56,6 +60,10 @@ def main():
         elif word == "free":
             while held:
                 call("cuMemFree_v2", held.pop())
+        elif word == "look":
+            script = pathlib.Path(__file__).with_name("look.py")
+            subprocess.run([sys.executable, script], input=b"\n", check=True)
+            continue
         else:
             churn(int(numbers[0]))
         print(used(), flush=True)

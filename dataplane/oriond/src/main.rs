@@ -24,6 +24,7 @@ mod lines;
 mod log;
 mod meter;
 mod seat;
+mod vgpu;
 mod worker;
 
 #[derive(Parser)]

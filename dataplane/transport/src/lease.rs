@@ -63,6 +63,20 @@ impl LeaseKey {
     /// The lease, if whoever sent `request` has been given it by the controller and may begin a session on `node` with
     /// it now; or why not, in words. Whether it was used before the caller has to know.
     pub fn check(&self, shown: &Shown<'_>, node: &str, now_unix_ms: u64) -> Result<(Lease, Token), String> {
+        let (lease, token) = self.recognize(shown, node)?;
+        if now_unix_ms >= lease.begins_before_unix_ms {
+            let late = now_unix_ms - lease.begins_before_unix_ms;
+            return Err(format!(
+                "the lease ran out {late} ms ago by the controller's clock; run the program again, and if that does \
+                 not help start orion-agent there again, which asks for that clock"
+            ));
+        }
+        Ok((lease, token))
+    }
+
+    /// The lease, if whoever sent `request` has been given it by the controller for `node`, whether or not a session
+    /// may still begin with it; or why not, in words.
+    pub fn recognize(&self, shown: &Shown<'_>, node: &str) -> Result<(Lease, Token), String> {
         let token = Token::of_signature(self.signature(shown.lease));
         let is_signed = shown.proof.is_some_and(|p| is_same(&p, &token.client_proof(shown.said, shown.request)));
         let lease = Lease::decode(shown.lease).map_err(|fault| format!("the lease is damaged: {fault}"))?;
@@ -74,13 +88,6 @@ impl LeaseKey {
             return Err("the lease was not given to this program by this pool's controller for this oriond: it was \
                         changed, made by somebody else, or is from before oriond was started again"
                 .to_owned());
-        }
-        if now_unix_ms >= lease.begins_before_unix_ms {
-            let late = now_unix_ms - lease.begins_before_unix_ms;
-            return Err(format!(
-                "the lease ran out {late} ms ago by the controller's clock; run the program again, and if that does \
-                 not help start orion-agent there again, which asks for that clock"
-            ));
         }
         Ok((lease, token))
     }
@@ -184,6 +191,13 @@ mod tests {
             let end = lease.begins_before_unix_ms;
             prop_assert!(shown(&key, &lease.node, end - 1, body, &token).is_ok());
             prop_assert!(shown(&key, &lease.node, end, body, &token).expect_err("late").contains("ran out 0 ms ago"));
+            let (said, request) = (said(), b"request");
+            let shown = |token: &Token| {
+                let proof = Some(token.client_proof(&said, request));
+                key.recognize(&Shown { lease: body, said: &said, request, proof }, &lease.node).map(|(lease, _)| lease)
+            };
+            prop_assert_eq!(shown(&token), Ok(lease.clone()), "to look with it, it need not be young");
+            prop_assert!(shown(&Token::of_signature([0; 32])).is_err());
         }
     }
 

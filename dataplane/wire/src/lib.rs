@@ -17,6 +17,7 @@ pub mod handle;
 pub mod hello;
 pub mod image;
 pub mod lease;
+pub mod left;
 pub mod message;
 pub mod pages;
 pub mod record;

@@ -149,12 +149,12 @@ impl Answer {
     }
 }
 
-fn put_option(w: &mut Vec<u8>, value: Option<u64>) {
+pub(crate) fn put_option(w: &mut Vec<u8>, value: Option<u64>) {
     w.word(value.is_some().into());
     w.word(value.unwrap_or(0));
 }
 
-fn get_option(r: &mut Reader<'_>) -> Result<Option<u64>, Fault> {
+pub(crate) fn get_option(r: &mut Reader<'_>) -> Result<Option<u64>, Fault> {
     match (r.word()?, r.word()?) {
         (0, 0) => Ok(None),
         (1, value) => Ok(Some(value)),
@@ -162,11 +162,11 @@ fn get_option(r: &mut Reader<'_>) -> Result<Option<u64>, Fault> {
     }
 }
 
-fn small(value: u64) -> Result<u32, Fault> {
+pub(crate) fn small(value: u64) -> Result<u32, Fault> {
     u32::try_from(value).map_err(|_| Fault("a number that is too large"))
 }
 
-fn text(r: &mut Reader<'_>, bytes_max: usize) -> Result<String, Fault> {
+pub(crate) fn text(r: &mut Reader<'_>, bytes_max: usize) -> Result<String, Fault> {
     let text = r.text()?;
     match text.len() <= bytes_max && !text.chars().any(char::is_control) {
         true => Ok(text.to_owned()),
@@ -174,7 +174,7 @@ fn text(r: &mut Reader<'_>, bytes_max: usize) -> Result<String, Fault> {
     }
 }
 
-fn array<const N: usize>(r: &mut Reader<'_>) -> Result<[u8; N], Fault> {
+pub(crate) fn array<const N: usize>(r: &mut Reader<'_>) -> Result<[u8; N], Fault> {
     r.bytes()?.try_into().map_err(|_| Fault("byte string of the wrong length"))
 }
 

@@ -55,23 +55,41 @@ pub fn ask(wanted: &Wanted, program: &str) -> Result<Granted, NoSession> {
     let name: String = nonce[..16].iter().map(|byte| format!("{byte:02x}")).collect();
     let client = client(program);
     let question = question(wanted, &client, &name);
+    let (granted, why) = patiently(wanted, &client, || round(wanted, "POST", "/allocations", &question, Some(&name)))?;
+    if let Some(why) = why {
+        let Part { places, node, .. } = &granted.parts[0];
+        crate::say!("{why}; using {places} of the own reserve of this node, {node}");
+    }
+    Ok(granted)
+}
+
+/// What would be given to this program. The controller gives nothing; a reserve, where no controller is reached, has it
+/// back when the answer is dropped. No session begins with it.
+pub fn look(wanted: &Wanted, program: &str) -> Result<Granted, NoSession> {
+    let client = client(program);
+    let question = question(wanted, &client, "");
+    patiently(wanted, &client, || round(wanted, "POST", "/look", &question, None)).map(|(would, _)| would)
+}
+
+/// Asks as long as no controller is reached that leads; then this node may have some of its own, and with it comes why.
+fn patiently(
+    wanted: &Wanted,
+    client: &str,
+    round: impl Fn() -> Result<(Object, Line), Trouble>,
+) -> Result<(Granted, Option<String>), NoSession> {
     let patience = wanted.wait_for_controller();
     let until = Instant::now() + patience;
     let mut has_said = false;
     loop {
-        let why = match round(wanted, "POST", "/allocations", &question, Some(&name)) {
-            Ok((answer, line)) => return granted(wanted, &answer, line),
+        let why = match round() {
+            Ok((answer, line)) => return granted(wanted, &answer, line).map(|granted| (granted, None)),
             Err(Trouble::Refused(no)) => return Err(no),
             Err(Trouble::NotNow(why) | Trouble::Elsewhere(_, why)) => why,
         };
-        let why = match super::reserve::ask(wanted, &client) {
+        let why = match super::reserve::ask(wanted, client) {
             None => why,
             Some(Err(no)) => format!("{why}; {no}"),
-            Some(Ok(granted)) => {
-                let Part { places, node, .. } = &granted.parts[0];
-                crate::say!("{why}; using {places} of the own reserve of this node, {node}");
-                return Ok(granted);
-            }
+            Some(Ok(granted)) => return Ok((granted, Some(why))),
         };
         if Instant::now() >= until {
             let hint = "is orion-controller running there, and is ORION_CONTROLLER (or controller_addr in client.conf) \

@@ -72,10 +72,10 @@ impl Write for Line {
 
 impl Claim {
     /// From now on the session's node says when they are free.
-    pub fn has_begun(self) {
+    pub fn has_begun(&mut self) {
         // Unheard, the node says it all the same.
         let _ = match self {
-            Claim::OfPool(mut line) => line.write_all(b"1"),
+            Claim::OfPool(line) => line.write_all(b"1"),
             Claim::OfReserve(socket) => {
                 fds::send_frame(socket.as_fd(), reserve::KIND, &reserve::Ask::Begun.encode(), &[])
             }

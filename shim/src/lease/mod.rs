@@ -6,9 +6,11 @@
 //! ask       one question over HTTP, and the answer        json   what an answer is written in
 //! granted   what was given
 //! reserve   one question to this node's agent, where no controller is reached
+//! beside    what is left for tools beside the program, and found by them
 //! ```
 
 pub mod ask;
+pub mod beside;
 pub mod granted;
 mod json;
 pub mod original;

@@ -47,12 +47,12 @@ fn one_of_several() -> Result<&'static Session, CUresult> {
     found.ok_or(CUDA_ERROR_NOT_INITIALIZED)
 }
 
-/// What is known of the devices, if anything is. Also in a forked child, for nothing is sent.
+/// What is known of the devices, if anything is: from its own session on a process goes by what that says. Also in a
+/// forked child, for nothing is sent.
 pub fn greeted() -> Option<&'static Greeted> {
-    if state().attachment.greeted.get().is_none()
-        && let Some(greeting) = state().attachment.greeting()
-    {
-        let _ = state().attachment.greeted.set(Ok(greeting));
+    let attachment = &state().attachment;
+    match attachment.get(0) {
+        Some(_) => Some(attachment.own.get_or_init(|| attachment.greeting())),
+        None => attachment.greeted.get()?.as_ref().ok(),
     }
-    state().attachment.greeted.get()?.as_ref().ok()
 }

@@ -18,10 +18,12 @@ use orion_transport::socket::objection_to_folder;
 use orion_wire::Pages;
 use orion_wire::address;
 use orion_wire::hello::Welcome;
+use orion_wire::left::Left;
 use orion_wire::message::carrier::DEVICES_MAX;
-use orion_wire::view::View;
+use orion_wire::view::{Offer, Program, Use, View};
 
 use crate::lease::ask;
+use crate::lease::beside;
 use crate::lease::granted::{Granted, Part};
 use crate::lease::original;
 use crate::lease::wanted::Wanted;
@@ -70,10 +72,10 @@ pub fn attach(settings: &Settings, listeners: [Listener; SESSIONS_MAX]) -> Resul
             Ok(vec![told(settings, attached, server)])
         }
         Reach::Pool(wanted) => {
-            let granted = granted(settings, wanted)?;
+            let mut granted = granted(settings, wanted)?;
             let mut all: Vec<Attached> = Vec::new();
             for (part, listener) in granted.parts.iter().zip(listeners) {
-                let attached = leased(settings, wanted, &granted, part).map_err(NoSession::from);
+                let attached = leased(settings, wanted, part, granted.is_of_reserve()).map_err(NoSession::from);
                 let attached =
                     attached.and_then(|leased| carrier::attach(&part.server, &leased, settings.tuning, listener));
                 match attached {
@@ -91,6 +93,9 @@ pub fn attach(settings: &Settings, listeners: [Listener; SESSIONS_MAX]) -> Resul
             }
             log::has(format!("allocation ID {}", granted.allocation));
             granted.claim.has_begun();
+            if let Err(e) = beside::leave(wanted, granted, settings.caller.pid, settings.caller.home) {
+                crate::say!("making a memfd failed: {e}; nvidia-smi beside this program does not see its vGPUs");
+            }
             Ok(all)
         }
     }
@@ -107,32 +112,64 @@ fn told(settings: &Settings, a: carrier::Attached, server: &Server) -> Attached 
     Attached { server, welcome: a.welcome, memory: a.memory, heap: a.heap, pages, connection: a.carrier }
 }
 
-/// Asks a server, or all of a pool that have given something, for its greeting, and leaves.
-pub fn greet(settings: &Settings) -> Result<Vec<Welcome>, NoSession> {
+/// The vGPUs that a session would have, by server, without one. In a pool they are those of the job that this process
+/// is in, or those that would be given now; nothing is taken for it.
+pub fn offers(settings: &Settings) -> Result<Vec<Offer>, NoSession> {
+    let offers = |views: Vec<View>| views.into_iter().map(|view| view.offer).collect();
     match &settings.reach {
-        Reach::Server(server) => Ok(vec![carrier::welcome_of(server, &settings.caller)?]),
+        Reach::Server(server) => Ok(vec![carrier::view_of(server, &settings.caller)?.offer]),
         Reach::Pool(wanted) => {
-            let granted = granted(settings, wanted)?;
-            let mut all = Vec::new();
-            for part in &granted.parts {
-                let welcome = leased(settings, wanted, &granted, part).map_err(NoSession::from);
-                let welcome = welcome.and_then(|leased| carrier::welcome_of(&part.server, &leased));
-                all.push(welcome.map_err(|no| given_back(wanted, &granted, part, no))?);
+            let of_program = |left: Left| views(settings, wanted, &beside::parts(&left)?, left.is_of_reserve).ok();
+            if let Some(views) = beside::find(wanted, settings.caller.home).into_iter().find_map(of_program) {
+                return Ok(offers(views));
             }
-            // The session that may come asks for its own; this one's are free for it.
-            ask::give_back(wanted, &granted);
-            Ok(all)
+            let would = ask::look(wanted, &settings.caller.program)?;
+            views(settings, wanted, &would.parts, would.is_of_reserve()).map(offers)
         }
     }
 }
 
-/// What a session would have, and which programs of this user run, where that can be told without one: of a pool the
-/// controller would have to be asked for vGPUs first.
-pub fn view(settings: &Settings) -> Option<Result<View, NoSession>> {
+/// Which programs of this user have sessions, in a pool those of the job that this process is in.
+pub fn programs(settings: &Settings) -> Result<Vec<Program>, NoSession> {
     match &settings.reach {
-        Reach::Server(server) => Some(carrier::view_of(server, &settings.caller)),
-        Reach::Pool(_) => None,
+        Reach::Server(server) => Ok(carrier::view_of(server, &settings.caller)?.programs),
+        Reach::Pool(wanted) => {
+            let mut programs = Vec::new();
+            for left in beside::find(wanted, settings.caller.home) {
+                let Some(parts) = beside::parts(&left) else { continue };
+                match views(settings, wanted, &parts, left.is_of_reserve) {
+                    Ok(views) => programs.extend(program_of(left.pid, views)),
+                    // Its server is another one by now, so its session is over.
+                    Err(no) if no.refused.is_some() => {}
+                    Err(no) => return Err(no),
+                }
+            }
+            Ok(programs)
+        }
     }
+}
+
+/// What each node says of what it has given.
+fn views(settings: &Settings, wanted: &Wanted, parts: &[Part], is_of_reserve: bool) -> Result<Vec<View>, NoSession> {
+    let view = |part: &Part| {
+        let leased = leased(settings, wanted, part, is_of_reserve).map_err(NoSession::from)?;
+        carrier::view_of(&part.server, &leased)
+    };
+    parts.iter().map(view).collect()
+}
+
+/// One program with vGPUs of several nodes counts one node's behind another's. Nothing if it has no session any more.
+fn program_of(pid: u32, views: Vec<View>) -> Option<Program> {
+    let mut program: Option<Program> = None;
+    let mut before = 0;
+    for View { offer, programs } in views {
+        for Program { name, vgpus, .. } in programs {
+            let whole = program.get_or_insert_with(|| Program { pid, name, vgpus: Vec::new() });
+            whole.vgpus.extend(vgpus.into_iter().map(|vgpu| Use { device: vgpu.device + before, ..vgpu }));
+        }
+        before += offer.devices.len() as u32;
+    }
+    program
 }
 
 /// vGPUs of the pool.
@@ -154,12 +191,12 @@ fn granted(settings: &Settings, wanted: &Wanted) -> Result<Granted, NoSession> {
 }
 
 /// Who shows the lease. The node's oriond is known by the certificate that the controller, or its agent, has named.
-fn leased(settings: &Settings, wanted: &Wanted, granted: &Granted, part: &Part) -> Result<Caller, String> {
+fn leased(settings: &Settings, wanted: &Wanted, part: &Part, is_of_reserve: bool) -> Result<Caller, String> {
     let Trust { certificate, key, insecure, always, .. } = wanted.trust.clone();
     let crosses_a_network = part.server.host().is_some_and(|address| always || !is_loopback(address));
     let fingerprint = part.certificate.filter(|_| crosses_a_network && !insecure);
     if crosses_a_network && !insecure && fingerprint.is_none() {
-        let whoever = if granted.is_of_reserve() { "its agent" } else { "the controller" };
+        let whoever = if is_of_reserve { "its agent" } else { "the controller" };
         return Err(format!(
             "{whoever} names no certificate of {}, so nobody can say who is there; is its orion-agent older, or set \
              ORION_INSECURE=1 to send everything in the clear",

@@ -68,30 +68,24 @@ pub fn attach() -> Result<(), CUresult> {
 }
 
 /// Asks the server about its devices. This process has no session afterwards if it had none before: it may fork, and
-/// use CUDA in its children. Of a pool it is asked by a short one.
+/// use CUDA in its children.
 pub fn greet() -> Result<&'static Greeted, CUresult> {
     if let Some(greeted) = greeted() {
         return Ok(greeted);
     }
     let asked = state().attachment.greeted.get_or_init(|| {
         crate::session::carrier::note_that_a_gpu_was_asked_for();
-        let asked =
-            carrier::Settings::from_environment().map_err(NoSession::from).and_then(|s| match carrier::view(&s) {
-                Some(view) => view.map(|view| Greeted::from(view.offer)),
-                None => carrier::greet(&s).map(|all| Greeted::of(&all.iter().collect::<Vec<_>>())),
-            });
-        asked.map_err(|no| said(&no))
+        let settings = carrier::Settings::from_environment().map_err(NoSession::from);
+        let offers = settings.and_then(|settings| carrier::offers(&settings)).map_err(|no| said(&no))?;
+        Ok(Greeted::of(offers.into_iter().map(Greeted::from).collect()))
     });
     asked.as_ref().map_err(|code| *code)
 }
 
-/// Which programs of this user have sessions, for who has none himself. Of a pool nothing is told.
+/// Which programs of this user, or of this job, have sessions, for who has none himself.
 pub fn programs() -> Result<Vec<Program>, CUresult> {
-    let settings = carrier::Settings::from_environment().map_err(|why| said(&why.into()))?;
-    match carrier::view(&settings) {
-        Some(view) => view.map(|view| view.programs).map_err(|no| said(&no)),
-        None => Ok(Vec::new()),
-    }
+    let settings = carrier::Settings::from_environment().map_err(NoSession::from);
+    settings.and_then(|settings| carrier::programs(&settings)).map_err(|no| said(&no))
 }
 
 fn said(no: &NoSession) -> CUresult {

@@ -172,7 +172,7 @@ pub struct Facts {
 
 impl Facts {
     fn new(welcomes: &[&Welcome], visible: Option<&str>, order: Option<&str>) -> Facts {
-        let greeted = Greeted::of(welcomes);
+        let greeted = Greeted::of(welcomes.iter().map(|welcome| Greeted::from(*welcome)).collect());
         let owners = welcomes.iter().enumerate().map(|(session, welcome)| (session, welcome.devices.len() as u32));
         let owners: Vec<(usize, u32)> =
             owners.flat_map(|(session, count)| (0..count).map(move |ordinal| (session, ordinal))).collect();

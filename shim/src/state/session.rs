@@ -38,7 +38,9 @@ pub struct Attachment {
     pub initialized: AtomicBool,
     pub attaching: Lock<()>,
     pub refusal: OnceLock<CUresult>,
+    /// What was said of the devices before there was a session, and what its own servers have said.
     pub greeted: OnceLock<Result<Greeted, CUresult>>,
+    pub own: OnceLock<Greeted>,
 }
 
 impl Attachment {
@@ -51,6 +53,7 @@ impl Attachment {
             attaching: Lock::new(Rank::Attaching, ()),
             refusal: OnceLock::new(),
             greeted: OnceLock::new(),
+            own: OnceLock::new(),
         }
     }
 
@@ -82,8 +85,8 @@ impl Attachment {
     }
 
     /// What their servers say, as of one.
-    pub fn greeting(&self) -> Option<Greeted> {
-        self.get(0).map(|_| Greeted::of(&self.all().map(|s| &s.welcome).collect::<Vec<_>>()))
+    pub fn greeting(&self) -> Greeted {
+        Greeted::of(self.all().map(|s| Greeted::from(&s.welcome)).collect())
     }
 }
 
@@ -136,27 +139,30 @@ impl From<Offer> for Greeted {
     }
 }
 
+impl From<&Welcome> for Greeted {
+    fn from(Welcome { driver_version, devices, peer_access, .. }: &Welcome) -> Greeted {
+        Greeted { devices: devices.clone(), driver_version: *driver_version, peer_access: peer_access.clone() }
+    }
+}
+
 impl Greeted {
     /// The devices of several servers, one server's behind another's. None reaches those of another server.
-    pub fn of(welcomes: &[&Welcome]) -> Greeted {
-        let owners: Vec<(usize, usize)> = welcomes
-            .iter()
-            .enumerate()
-            .flat_map(|(w, welcome)| (0..welcome.devices.len()).map(move |d| (w, d)))
-            .collect();
+    pub fn of(all: Vec<Greeted>) -> Greeted {
+        let owners: Vec<(usize, usize)> =
+            all.iter().enumerate().flat_map(|(w, one)| (0..one.devices.len()).map(move |d| (w, d))).collect();
         let access = |(w, from): (usize, usize), (v, to): (usize, usize)| match w == v {
-            true => welcomes[w].peer_access[from * welcomes[w].devices.len() + to],
+            true => all[w].peer_access[from * all[w].devices.len() + to],
             false => 0,
         };
         let mut devices: Vec<Device> = Vec::new();
-        for (server, welcome) in welcomes.iter().enumerate() {
-            let theirs = welcome.devices.iter().cloned().map(|device| set_apart(device, server as u32, &devices));
+        for (server, one) in all.iter().enumerate() {
+            let theirs = one.devices.iter().cloned().map(|device| set_apart(device, server as u32, &devices));
             let theirs: Vec<Device> = theirs.collect();
             devices.extend(theirs);
         }
         Greeted {
             devices,
-            driver_version: welcomes.iter().map(|welcome| welcome.driver_version).min().unwrap_or(0),
+            driver_version: all.iter().map(|one| one.driver_version).min().unwrap_or(0),
             peer_access: owners.iter().flat_map(|from| owners.iter().map(|to| access(*from, *to))).collect(),
         }
     }
@@ -198,23 +204,16 @@ mod tests {
             attributes: vec![(CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID, 0)],
             ..Device::default()
         };
-        let welcome = |devices: Vec<Device>, version| Welcome {
-            session: 1,
-            worker_pid: 0,
-            driver_version: version,
-            missing: Vec::new(),
+        let greeted = |devices: Vec<Device>, driver_version| Greeted {
             peer_access: vec![1; devices.len() * devices.len()],
             devices,
-            memory_bytes: 0,
-            heap_bytes: 0,
-            staging_bytes: 0,
+            driver_version,
         };
-        let (first, second) = (welcome(vec![device("0000:00:06.0"), device("0000:00:07.0")], 13_000), {
-            welcome(vec![device("0000:00:06.0")], 12_080)
-        });
-        let one = Greeted::of(&[&first]);
-        assert_eq!((&one.devices, &one.peer_access), (&first.devices, &first.peer_access));
-        let both = Greeted::of(&[&first, &second]);
+        let first = || greeted(vec![device("0000:00:06.0"), device("0000:00:07.0")], 13_000);
+        let second = greeted(vec![device("0000:00:06.0")], 12_080);
+        let one = Greeted::of(vec![first()]);
+        assert_eq!((&one.devices, &one.peer_access), (&first().devices, &first().peer_access));
+        let both = Greeted::of(vec![first(), second]);
         assert_eq!(both.driver_version, 12_080);
         assert_eq!(both.peer_access, [1, 1, 0, 1, 1, 0, 0, 0, 1]);
         assert_eq!(

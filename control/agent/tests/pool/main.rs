@@ -7,6 +7,7 @@ mod reserve;
 mod rights;
 mod scene;
 mod shared;
+mod tools;
 mod trust;
 
 use std::io::{BufRead, BufReader, Write};

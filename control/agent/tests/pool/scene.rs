@@ -19,8 +19,16 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 pub fn built() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
-        let crates =
-            ["oriond", "orion-shim", "orion-controller", "orion-run", "orion-soft", "orion-ctl", "orion-check"];
+        let crates = [
+            "oriond",
+            "orion-shim",
+            "orion-nvml",
+            "orion-controller",
+            "orion-run",
+            "orion-soft",
+            "orion-ctl",
+            "orion-check",
+        ];
         cargo(&crates.map(|name| ["-p", name]).concat());
         cargo(&["-p", "orion-conformance", "--example", "show_vgpus", "--example", "several_nodes"]);
         cargo(&["-p", "orion-conformance", "--bin", "orion-facts"]);
@@ -285,6 +293,14 @@ impl Scene {
 
     pub fn run(&self, environment: &[(&str, &str)]) -> Output {
         self.program(environment).output().expect("the program starts")
+    }
+
+    /// One that asks NVML too.
+    pub fn with_nvml(&self, program: &Path, environment: &[(&str, &str)]) -> Command {
+        let mut command = self.other_program(program.to_str().expect("plain text"), environment);
+        let built = built().display();
+        command.env("LD_PRELOAD", format!("{built}/libnvidia_ml.so:{built}/libcuda.so"));
+        command
     }
 
     /// One that has its vGPUs until it is told to end.

@@ -28,8 +28,10 @@ const FILES: &[u64] = &[
     0xb9a5ff7cccae9b07,
     // dataplane/wire/src/lease.rs
     0x3e09e2a640d1ddb6,
+    // dataplane/wire/src/left.rs
+    0xacb210c38dea7dda,
     // dataplane/wire/src/lib.rs
-    0xfb073bd9c095690b,
+    0x299139646bcc9ac2,
     // dataplane/wire/src/pages.rs
     0x16f58c4d125ccefb,
     // dataplane/wire/src/record.rs
@@ -37,7 +39,7 @@ const FILES: &[u64] = &[
     // dataplane/wire/src/refusal.rs
     0xb382856fed312434,
     // dataplane/wire/src/reserve.rs
-    0xc125f76d24282f0c,
+    0x433a07601ee718f5,
     // dataplane/wire/src/version.rs
     0x12b3bc5b725e9ba7,
     // dataplane/wire/src/view.rs

@@ -30,7 +30,7 @@ use super::policy::{Policy, Shown};
 use super::room::{Stranger, who_goes};
 use super::sessions::{Session, Sessions};
 use super::stage::{HANDSHAKE_TIMEOUT, Heard, Next, Stage, WORKER_TIMEOUT};
-use super::view::{Client, view};
+use super::view::{Client, view, view_of_lease};
 use super::words;
 use crate::attach::{Assign, Control, Place, Registered, send_control};
 use crate::engine::core::{Core, Owner, shutdown};
@@ -442,7 +442,8 @@ impl Door {
         self.match_up(core);
     }
 
-    /// As a request, of who wants no session: he is shown what one would have, and what his own have.
+    /// As a request, of who wants no session: he is shown what one would have, and what his own have. In a pool that is
+    /// what the lease is for that he shows, and its session.
     fn ask(&mut self, core: &mut Core, slot: u32, body: &[u8]) {
         let g = self.greetings.get_mut(&slot).expect("the caller has it");
         let (request, covered, proof) = match Request::decode(body) {
@@ -450,13 +451,15 @@ impl Door {
             Err(fault) => return self.turn_away(core, slot, damaged(&fault)),
         };
         g.client = Some(client(g.peer, &request));
-        let shown = Shown { peer: g.peer, said: &g.said, request: covered, proof, lease: &request.lease };
         let refused = match &self.leases {
-            None => self.policy.request(&shown, || strangeness(&g.socket)),
-            Some(_) => Some(Refusal::new(
-                Reason::NotPermitted,
-                "this server belongs to a pool; what its sessions have is asked of the pool's controller".to_owned(),
-            )),
+            None => {
+                let shown = Shown { peer: g.peer, said: &g.said, request: covered, proof, lease: &request.lease };
+                self.policy.request(&shown, || strangeness(&g.socket))
+            }
+            Some(book) => {
+                let shown = lease::Shown { lease: &request.lease, said: &g.said, request: covered, proof };
+                book.look_with(&shown).map(|lease| g.looks_with = Some(lease)).err()
+            }
         };
         if let Some(refusal) = refused {
             return self.turn_away(core, slot, refusal);
@@ -469,13 +472,21 @@ impl Door {
 
     /// Whoever has asked, once a worker has said what there is.
     fn tell_the_curious(&mut self, core: &mut Core) {
-        let Some(offer) = &self.offer else { return self.fill_pool() };
+        let Some(offer) = self.offer.clone() else { return self.fill_pool() };
         for slot in std::mem::take(&mut self.curious) {
             let g = self.greetings.get_mut(&slot).expect("it waits");
             let asks = g.client.as_ref().expect("it has asked");
-            let view = view(offer, self.sessions.in_use(), asks, self.one_tenant);
-            g.deadline = Instant::now() + HANDSHAKE_TIMEOUT;
-            g.say(core, slot, Stage::Refusing, frame(kind::VIEW, &view.encode()));
+            let shown = match &g.looks_with {
+                None => Ok(view(&offer, self.sessions.in_use(), asks, self.one_tenant)),
+                Some(lease) => view_of_lease(&offer, lease, self.sessions.use_of(lease.id), asks),
+            };
+            match shown {
+                Ok(view) => {
+                    g.deadline = Instant::now() + HANDSHAKE_TIMEOUT;
+                    g.say(core, slot, Stage::Refusing, frame(kind::VIEW, &view.encode()));
+                }
+                Err(why) => self.turn_away(core, slot, Refusal::new(Reason::Other, why)),
+            }
         }
     }
 

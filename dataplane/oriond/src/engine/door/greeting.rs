@@ -13,6 +13,7 @@ use orion_transport::fds;
 use orion_transport::proof::{LaneKey, Said};
 use orion_wire::environment::Environment;
 use orion_wire::hello::{FRAME_HEADER_BYTES, frame_header};
+use orion_wire::lease::Lease;
 use tracing::warn;
 
 use super::listeners::Arrival;
@@ -59,6 +60,8 @@ pub struct Greeting {
     pub environment: Environment,
     /// Until its session has it.
     pub lease: Option<Held>,
+    /// Of who only wants to see what it is for.
+    pub looks_with: Option<Lease>,
     pub session: u64,
     under_way: u32,
     pub ending: bool,
@@ -149,6 +152,7 @@ impl Greeting {
             client: None,
             environment: Environment::default(),
             lease: None,
+            looks_with: None,
             session: 0,
             under_way: 0,
             ending: false,

@@ -80,8 +80,17 @@ impl Sessions {
 
     /// The session and the worker of a lease.
     pub fn of_lease(&self, id: LeaseId) -> Option<(u64, u32)> {
+        self.with_lease(id).map(|(number, s)| (number, s.worker))
+    }
+
+    /// Who has a session by this lease, and what its vGPUs use.
+    pub fn use_of(&self, id: LeaseId) -> Option<(&Client, Vec<Reading>)> {
+        self.with_lease(id).map(|(_, s)| (&s.client, s.meter.read()))
+    }
+
+    fn with_lease(&self, id: LeaseId) -> Option<(u64, &Session)> {
         let is_its = |s: &Session| s.lease.as_ref().is_some_and(|held| held.lease.id == id);
-        self.0.iter().find(|(_, s)| is_its(s)).map(|(number, s)| (*number, s.worker))
+        self.0.iter().find(|(_, s)| is_its(s)).map(|(number, s)| (*number, s))
     }
 
     /// The sessions, and their workers, of those for whom this is so.

@@ -1,9 +1,11 @@
 //! What who asks is told of the sessions that there are: of his own programs', and of nobody else's.
 
+use orion_wire::lease::{Lease, gpu_name};
 use orion_wire::view::{Offer, PROGRAM_BYTES_MAX, PROGRAMS_MAX, Program, UNKNOWN, Use, View};
 
 use crate::engine::peer::Source;
 use crate::meter::Reading;
+use crate::vgpu::set_apart;
 
 /// Who is at a connection, as far as it matters to whoever asks about sessions.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,15 +36,58 @@ pub fn view<'a>(
     one_tenant: bool,
 ) -> View {
     let own = sessions.filter(|(client, _)| one_tenant || client.is_of(asks));
-    let programs = own.take(PROGRAMS_MAX).map(|(client, readings)| Program {
-        pid: if client.has_home_of(asks) { client.pid } else { 0 },
-        name: cut(&client.program),
-        vgpus: readings.iter().zip(0..).map(|(r, device)| used(*r, device)).collect(),
-    });
+    let programs = own.take(PROGRAMS_MAX).map(|(client, readings)| program(client, &readings, asks));
     View { offer: offer.clone(), programs: programs.collect() }
 }
 
-/// Without leases all sessions have the vGPUs of the offer, in its order.
+/// What the vGPUs of a lease are, and what its session uses of them if there is one. `offer` has the whole GPUs.
+pub fn view_of_lease(
+    offer: &Offer,
+    lease: &Lease,
+    session: Option<(&Client, Vec<Reading>)>,
+    asks: &Client,
+) -> Result<View, String> {
+    let programs = session.iter().map(|(client, readings)| program(client, readings, asks)).collect();
+    Ok(View { offer: of_lease(offer, lease)?, programs })
+}
+
+/// As a worker describes them to the session.
+fn of_lease(offer: &Offer, lease: &Lease) -> Result<Offer, String> {
+    let mut numbers: Vec<usize> = Vec::new();
+    let mut devices = Vec::new();
+    for vgpu in &lease.vgpus {
+        let number = offer.devices.iter().position(|device| gpu_name(&device.uuid) == vgpu.gpu);
+        let Some(number) = number else {
+            return Err(format!(
+                "the lease is for a vGPU on {}, which this node does not have; its agent has to report anew",
+                vgpu.gpu
+            ));
+        };
+        let mut device = offer.devices[number].clone();
+        let before = numbers.iter().filter(|n| **n == number).count() as u32;
+        if before > 0 {
+            set_apart(&mut device, before);
+        }
+        device.total_memory = vgpu.memory_bytes.min(device.total_memory);
+        device.is_limited = true;
+        numbers.push(number);
+        devices.push(device);
+    }
+    let count = offer.devices.len();
+    let access = |from: usize, to: usize| offer.peer_access[from * count + to];
+    let peer_access = numbers.iter().flat_map(|from| numbers.iter().map(move |to| access(*from, *to))).collect();
+    Ok(Offer { driver_version: offer.driver_version, devices, peer_access })
+}
+
+fn program(client: &Client, readings: &[Reading], asks: &Client) -> Program {
+    Program {
+        pid: if client.has_home_of(asks) { client.pid } else { 0 },
+        name: cut(&client.program),
+        vgpus: readings.iter().zip(0..).map(|(r, device)| used(*r, device)).collect(),
+    }
+}
+
+/// A session's vGPUs are those of what is offered, in its order.
 fn used(Reading { total, used }: Reading, device: u32) -> Use {
     Use { device, total, used, busy_percent: UNKNOWN }
 }
@@ -54,6 +99,9 @@ fn cut(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use orion_wire::hello::Device;
+    use orion_wire::lease::{LeaseId, Vgpu};
+
     use super::*;
 
     fn client(source: Source, home: u8, pid: u32) -> Client {
@@ -84,5 +132,39 @@ mod tests {
         assert_eq!(seen(&client(Source::User(7), 0, 1), false), [(0, 10), (0, 11)]);
         // One tenant's server: all are his.
         assert_eq!(seen(&client(Source::User(9), 1, 1), true).len(), 5);
+    }
+
+    #[test]
+    fn the_vgpus_of_a_lease_are_shown_as_its_session_sees_them() {
+        let gpu = |n: u8| Device {
+            uuid: [n; 16],
+            total_memory: 100,
+            pci_bus_id: format!("0000:0{n}:00.0"),
+            ..Device::default()
+        };
+        let offer = Offer { driver_version: 13_000, devices: vec![gpu(1), gpu(2)], peer_access: vec![7, 1, 0, 9] };
+        let vgpu = |n: u8, memory_bytes| Vgpu { gpu: gpu_name(&[n; 16]), memory_bytes, ratio: 50 };
+        let mut lease = Lease {
+            id: LeaseId([1; 16]),
+            node: "a".into(),
+            tenant: String::new(),
+            begins_before_unix_ms: 0,
+            vgpus: vec![vgpu(2, 40), vgpu(1, 30), vgpu(2, 20)],
+        };
+        let asks = client(Source::User(8), 1, 1);
+        let holder = client(Source::User(7), 1, 10);
+        let session = Some((&holder, vec![Reading { total: 40, used: 4 }, Reading { total: 30, used: 3 }]));
+        let seen = view_of_lease(&offer, &lease, session, &asks).expect("they are there");
+        let sizes: Vec<(u64, bool)> = seen.offer.devices.iter().map(|d| (d.total_memory, d.is_limited)).collect();
+        assert_eq!(sizes, [(40, true), (30, true), (20, true)]);
+        assert_ne!(seen.offer.devices[0].uuid, seen.offer.devices[2].uuid);
+        assert_ne!(seen.offer.devices[0].pci_bus_id, seen.offer.devices[2].pci_bus_id);
+        assert_eq!(seen.offer.peer_access, [9, 0, 9, 1, 7, 1, 9, 0, 9]);
+        // Whoever has the lease may see what is done with it.
+        assert_eq!(seen.programs.iter().map(|p| (p.pid, p.vgpus[1].used)).collect::<Vec<_>>(), [(10, 3)]);
+        assert_eq!(view_of_lease(&offer, &lease, None, &asks).expect("as above").programs, []);
+        lease.vgpus.push(vgpu(3, 1));
+        let why = view_of_lease(&offer, &lease, None, &asks).expect_err("there is no such GPU");
+        assert!(why.contains(&gpu_name(&[3; 16])), "{why}");
     }
 }

@@ -16,6 +16,9 @@ use crate::meter::Meter;
 /// No lease can be used for longer after it was given.
 const OFFER_MS_MAX: u64 = 600_000;
 
+const NO_LEASE: &str = "this server belongs to a pool and admits who has a lease of its controller; set \
+                        ORION_CONTROLLER to the controller, and leave out ORION_SERVER";
+
 /// Shared by the door and the thread that talks to the agent. Nobody waits while he has it locked.
 pub struct Book {
     instance: Instance,
@@ -76,12 +79,19 @@ struct Checked {
 impl Pages {
     /// By whom the lease was given: the pool's controller, or this node's agent. The error is the former's.
     fn check(&self, shown: &Shown<'_>) -> Result<Checked, String> {
+        self.by_either(|by, is_of_reserve| {
+            let now_unix_ms = by.now_unix_ms();
+            let (lease, token) = by.key.check(shown, &by.node, now_unix_ms)?;
+            Ok(Checked { lease, token, is_of_reserve, now_unix_ms })
+        })
+    }
+
+    fn by_either<T>(&self, check: impl Fn(&Belongs, bool) -> Result<T, String>) -> Result<T, String> {
         let mut refused = None;
         for (by, is_of_reserve) in [(&self.belongs, false), (&self.keeps, true)] {
             let Some(by) = by else { continue };
-            let now_unix_ms = by.now_unix_ms();
-            match by.key.check(shown, &by.node, now_unix_ms) {
-                Ok((lease, token)) => return Ok(Checked { lease, token, is_of_reserve, now_unix_ms }),
+            match check(by, is_of_reserve) {
+                Ok(checked) => return Ok(checked),
                 Err(why) => drop(refused.get_or_insert(why)),
             }
         }
@@ -163,11 +173,7 @@ impl Book {
     pub fn take(self: &Arc<Self>, shown: &Shown<'_>) -> Result<Held, Refusal> {
         let refuse = |text: String| Err(Refusal::new(Reason::NotPermitted, text));
         if shown.lease.is_empty() {
-            return refuse(
-                "this server belongs to a pool and admits who has a lease of its controller; set ORION_CONTROLLER to \
-                 the controller, and leave out ORION_SERVER"
-                    .into(),
-            );
+            return refuse(NO_LEASE.to_owned());
         }
         let mut guard = self.pages();
         let pages = &mut *guard;
@@ -194,6 +200,16 @@ impl Book {
         self.changed.notify_all();
         drop(guard);
         Ok(Held { lease, token, is_of_reserve, book: self.clone() })
+    }
+
+    /// The lease of who wants to see its vGPUs and begins nothing with it. It may have run out, or have a session.
+    pub fn look_with(&self, shown: &Shown<'_>) -> Result<Lease, Refusal> {
+        let refuse = |text: String| Refusal::new(Reason::NotPermitted, text);
+        if shown.lease.is_empty() {
+            return Err(refuse(NO_LEASE.to_owned()));
+        }
+        let found = self.pages().by_either(|by, _| by.key.recognize(shown, &by.node));
+        found.map(|(lease, _)| lease).map_err(refuse)
     }
 
     fn is_over(&self, id: LeaseId) {
