@@ -115,8 +115,8 @@ impl Memory {
         Memory::create_in(sealed(c"orion-session", layout.memory_bytes())?, 0, layout)
     }
 
-    /// The memory of a new session in a file that somebody else has made, from `offset` on, where it holds zeros. Whoever
-    /// can shrink that file can end whoever maps it.
+    /// The memory of a new session in a file that somebody else has made, from `offset` on, where it holds zeros.
+    /// Whoever can shrink that file can end whoever maps it.
     pub fn create_in(fd: OwnedFd, offset: u64, layout: Layout) -> io::Result<Memory> {
         let memory = Memory::new(fd, offset, layout)?;
         // SAFETY: the header page is mapped and aligned; whoever shares it looks at it once he is told.
@@ -150,6 +150,16 @@ impl Memory {
 
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+
+    /// Where in the file the heap begins.
+    pub fn heap_at(&self) -> u64 {
+        self.offset + HEAP_OFFSET
+    }
+
+    /// Of the whole file, which may hold more than this session's memory.
+    pub fn file_bytes(&self) -> io::Result<u64> {
+        file_bytes(self.fd.as_fd())
     }
 
     pub fn layout(&self) -> Layout {

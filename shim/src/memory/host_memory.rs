@@ -15,6 +15,7 @@ use std::ffi::c_void;
 use std::sync::atomic::Ordering;
 
 use orion_cuda::sys::*;
+use orion_ring::Heap;
 use orion_wire::message::address::ClaimedPlace;
 use orion_wire::message::host_memory::{MemHostAlloc, MemHostRegister, Pinned};
 use orion_wire::record::HeapRange;
@@ -25,6 +26,7 @@ use crate::session::route::is_of;
 use crate::state::address_map::MemoryKind;
 use crate::state::heap::{PAGE, Region};
 use crate::state::host_memory::BLOCK;
+use crate::state::memory_file::MemoryFile;
 use crate::state::process::state;
 use crate::state::session::Session;
 
@@ -196,6 +198,11 @@ pub fn page_of(address: u64) -> u64 {
 pub fn move_in(s: &'static Session, first: u64, bytes: u64) -> Option<u64> {
     let align = if bytes >= BLOCK { BLOCK } else { PAGE };
     let range = take(s, bytes, align).ok()?;
+    if !can_map_again(s, range) {
+        crate::say!("memory at {first:#x} stays pageable: the session's own memory cannot be mapped a second time");
+        give_back(s, range);
+        return None;
+    }
     // The worker first: it knows whether the address is free there.
     let q = MemHostRegister { range: range.into(), address: ClaimedPlace::new(first) };
     if let Err(code) = call(MemHostRegister::OP, |w| q.encode(w), |_| Ok(())) {
@@ -208,7 +215,7 @@ pub fn move_in(s: &'static Session, first: u64, bytes: u64) -> Option<u64> {
         let from = heap + (at - first);
         // SAFETY: both are `len` mapped bytes: the heap range is ours, and the application's memory is private,
         // readable and writable.
-        let moved = unsafe { put_over(from, at, len) };
+        let moved = unsafe { put_over(&s.memory_file, s.heap, from, at, len) };
         // Half-way there is no way back that is safer than this one: the content is in both places.
         assert!(moved, "mapping {len} bytes of the heap at {at:#x} failed");
     }
@@ -216,19 +223,51 @@ pub fn move_in(s: &'static Session, first: u64, bytes: u64) -> Option<u64> {
     Some(range.offset)
 }
 
-/// Copies `len` bytes from `at` to the shared pages at `heap`, and maps those at `at` instead.
+/// Copies `len` bytes from `at` to the shared pages at `from`, which are the heap's, and maps those at `at` instead.
 ///
 /// # Safety
-/// `at` is ordinary memory, `heap` a shared mapping that nobody else uses; both are whole pages.
-pub unsafe fn put_over(heap: u64, at: u64, len: u64) -> bool {
-    // SAFETY: the caller's promise. The exchange keeps the content. With an old size of zero, mremap maps the
-    // shared pages a second time.
-    let mapped = unsafe {
-        crate::memory::parallel_copy::copy(heap as *mut u8, at as *const u8, len as usize);
-        let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
-        libc::mremap(heap as *mut c_void, 0, len as usize, flags, at as *mut c_void)
+/// `at` is ordinary memory, `from` a shared mapping that nobody else uses; both are whole pages.
+pub unsafe fn put_over(file: &MemoryFile, heap: Heap, from: u64, at: u64, len: u64) -> bool {
+    // SAFETY: the caller's promise. The exchange keeps the content.
+    unsafe {
+        crate::memory::parallel_copy::copy(from as *mut u8, at as *const u8, len as usize);
+        map_again(file, heap, from, at, len) as u64 == at
+    }
+}
+
+/// Maps pages of the heap a second time, at `at` in place of what is there.
+///
+/// # Safety
+/// Nobody minds what becomes of the mapping at `at`.
+unsafe fn map_again(file: &MemoryFile, heap: Heap, from: u64, at: u64, len: u64) -> *mut c_void {
+    let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+    // SAFETY: with an old size of zero, mremap maps shared pages a second time.
+    let mapped = unsafe { libc::mremap(from as *mut c_void, 0, len as usize, flags, at as *mut c_void) };
+    let Some(offset) = heap.offset_of(from, len).filter(|_| mapped == libc::MAP_FAILED && file.is_open()) else {
+        return mapped;
     };
-    mapped as u64 == at
+    // Pages of a device are not mapped twice in this way, but by their file.
+    let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_FIXED);
+    let offset = (file.heap_at + offset) as libc::off_t;
+    // SAFETY: the caller's promise; the range lies in the heap.
+    unsafe { libc::mmap(at as *mut c_void, len as usize, access, flags, file.fd, offset) }
+}
+
+/// Whether pages of the heap can be mapped again: an application may have closed what is not its own, and then those of
+/// a device cannot.
+fn can_map_again(s: &Session, range: HeapRange) -> bool {
+    let Some(from) = s.heap.at(range.offset, PAGE) else { return false };
+    let (access, flags) = (libc::PROT_NONE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE);
+    // SAFETY: a page of address space that is this function's own, and goes again.
+    unsafe {
+        let place = libc::mmap(std::ptr::null_mut(), PAGE as usize, access, flags, -1, 0);
+        if place == libc::MAP_FAILED {
+            return false;
+        }
+        let mapped = map_again(&s.memory_file, s.heap, from as u64, place as u64, PAGE);
+        libc::munmap(place, PAGE as usize);
+        mapped == place
+    }
 }
 
 /// The first page, what lies between, the last page.
@@ -326,8 +365,7 @@ pub fn in_forked_child(s: &Session) {
         // SAFETY: replaces a mapping of the heap by a private mapping of the same pages. If the descriptor was
         // closed or is something else by now the old mapping stays, or the pages' size gives it away.
         unsafe {
-            let mut stat: libc::stat = std::mem::zeroed();
-            if libc::fstat(s.memory_fd, &mut stat) != 0 || stat.st_size as u64 != s.welcome.memory_bytes {
+            if !s.memory_file.is_open() {
                 return;
             }
             libc::mmap(
@@ -335,8 +373,8 @@ pub fn in_forked_child(s: &Session) {
                 *bytes as usize,
                 libc::PROT_READ | libc::PROT_WRITE,
                 libc::MAP_PRIVATE | libc::MAP_FIXED,
-                s.memory_fd,
-                (orion_ring::memory::HEAP_OFFSET + offset) as libc::off_t,
+                s.memory_file.fd,
+                (s.memory_file.heap_at + offset) as libc::off_t,
             );
         }
     }
@@ -344,6 +382,8 @@ pub fn in_forked_child(s: &Session) {
 
 #[cfg(test)]
 mod tests {
+    use orion_ring::{Layout, Memory};
+
     use super::*;
     use crate::state::heap::PAGE;
 
@@ -380,7 +420,9 @@ mod tests {
             assert_ne!(p, libc::MAP_FAILED);
             p as u64
         };
-        let (heap, app) = (map(libc::MAP_SHARED), map(libc::MAP_PRIVATE));
+        let memory = Memory::create(Layout { heap_bytes: bytes }).expect("memory");
+        let (file, shared) = (MemoryFile::of(&memory).expect("its size"), memory.map_heap(None).expect("a heap"));
+        let (heap, app) = (shared.base() as u64, map(libc::MAP_PRIVATE));
         let byte = |base: u64, i: u64| (base + i) as *mut u8;
         // SAFETY: all addresses lie in the two mappings above.
         unsafe {
@@ -388,7 +430,7 @@ mod tests {
                 byte(app, i).write_volatile(i as u8 ^ 0x5a);
             }
             for (at, len) in pieces(app, bytes) {
-                assert!(put_over(heap + (at - app), at, len));
+                assert!(put_over(&file, shared, heap + (at - app), at, len));
             }
             for i in 0..bytes {
                 assert_eq!(byte(app, i).read_volatile(), i as u8 ^ 0x5a);

@@ -1,6 +1,5 @@
 //! Attaching to a worker.
 
-use std::os::fd::AsRawFd;
 use std::sync::Condvar;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -23,6 +22,7 @@ use crate::state::heap::HeapAllocator;
 use crate::state::host_memory::HostMemory;
 use crate::state::in_step::InStep;
 use crate::state::lock::{Lock, Rank};
+use crate::state::memory_file::MemoryFile;
 use crate::state::on_the_way::OnTheWay;
 use crate::state::process::state;
 use crate::state::recording::ROUTED;
@@ -145,7 +145,7 @@ fn session_of(attached: Attached, number: usize) -> Result<&'static Session, Str
     let replies: Consumer = memory.consumer(Which::Reply).map_err(|e| end("reply", e))?;
     let events: Consumer = memory.consumer(Which::Event).map_err(|e| end("event", e))?;
     let heap_allocator = HeapAllocator::new(welcome.staging_bytes, welcome.heap_bytes);
-    let memory_fd = memory.fd().as_raw_fd();
+    let memory_file = MemoryFile::of(&memory).map_err(|e| end("memory behind its command", e))?;
     // The memory's descriptor stays open and mapped for the life of the process.
     std::mem::forget(memory);
     Ok(Box::leak(Box::new(Session {
@@ -155,7 +155,7 @@ fn session_of(attached: Attached, number: usize) -> Result<&'static Session, Str
         service: Service::new(events),
         welcome,
         heap,
-        memory_fd,
+        memory_file,
         heap_allocator: Lock::new(Rank::Heap, heap_allocator),
         staging_released: Condvar::new(),
         pages,

@@ -2,7 +2,6 @@
 
 // UNSAFETY: publishes leaked objects through atomic pointers.
 
-use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Condvar, OnceLock};
 
@@ -19,6 +18,7 @@ use crate::state::heap::HeapAllocator;
 use crate::state::host_memory::HostMemory;
 use crate::state::in_step::InStep;
 use crate::state::lock::{Lock, Rank};
+use crate::state::memory_file::MemoryFile;
 use crate::state::on_the_way::OnTheWay;
 use crate::state::replies::Replies;
 use crate::state::service::Service;
@@ -100,8 +100,8 @@ pub struct Session {
     pub service: Service,
     pub welcome: Welcome,
     pub heap: Heap,
-    /// The memory behind heap and rings; open for the life of the process.
-    pub memory_fd: RawFd,
+    /// What is behind heap and rings.
+    pub memory_file: MemoryFile,
     pub heap_allocator: Lock<HeapAllocator>,
     /// Whether the heap is the worker's own or a copy that the carrier keeps up to date.
     pub pages: Pages,

@@ -156,8 +156,8 @@ fn stage(driver: &Driver, memory: &Memory, bytes: u64) -> Result<u64, String> {
 }
 
 impl Warm {
-    /// The session's memory is this, in place of what was made for it. It may be much smaller, and then pinned memory is
-    /// to have room beside what is staged.
+    /// The session's memory is this, in place of what was made for it. It may be much smaller, and pinned memory is to
+    /// have room beside what is staged.
     fn lies_in(&mut self, memory: Memory) -> Result<(), String> {
         // SAFETY: it was registered at the start, and nothing uses it.
         unsafe { self.driver.cuMemHostUnregister(self.staging as *mut c_void) };

@@ -1,5 +1,5 @@
-//! What is a guest's alone: its memory as a hostile one writes it, the ends of either side, and QEMU's socket. The guest
-//! is played by this process, which writes to the file by system calls where it does what no client does.
+//! What is a guest's alone: its memory as a hostile one writes it, the ends of either side, and QEMU's socket. The
+//! guest is played by this process, which writes to the file by system calls where it does what no client does.
 
 use std::fs::{File, OpenOptions};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};

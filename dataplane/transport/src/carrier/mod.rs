@@ -4,7 +4,7 @@
 //! | --- | --- | --- | --- |
 //! | [`shm`] | shared: the worker's are mapped here | words in them are slept on | its socket closes |
 //! | [`tcp`] | mirrored: threads copy what changes | the same, in one's own | a connection ends or falls silent |
-//! | [`ivshmem`] | shared: a device's memory, which is the worker's too | looked for, or the device's | a word is not counted up |
+//! | [`ivshmem`] | shared: a device's memory is the worker's too | looked for | a word is not counted up |
 //! | `doorbell` (for tests) | shared, as by [`shm`] | an eventfd for each seat | its socket closes |
 //!
 //! A carrier is a folder here, a line in [`WAYS`] and its name in `orion_wire::address`. What it needs of a server

@@ -7,7 +7,6 @@ use std::os::fd::AsRawFd;
 
 use orion_cuda::driver::Driver;
 use orion_cuda::sys::*;
-use orion_ring::memory::HEAP_OFFSET;
 use orion_wire::message::address::ClaimedRange;
 use orion_wire::message::host_memory::{MemFreeHost, MemHostAlloc, MemHostRegister, MemHostUnregister, Pinned};
 use orion_wire::record::{Header, HeapRange};
@@ -103,7 +102,7 @@ pub fn cuMemHostRegister_v2(s: &mut Session, _header: &Header, mut r: Reader<'_>
             libc::PROT_READ | libc::PROT_WRITE,
             libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE,
             s.memory.fd().as_raw_fd(),
-            (HEAP_OFFSET + range.offset) as libc::off_t,
+            (s.memory.heap_at() + range.offset) as libc::off_t,
         )
     };
     if at as u64 != address {

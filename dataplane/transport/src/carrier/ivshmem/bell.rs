@@ -1,7 +1,7 @@
 //! Bells between two kernels. Neither can sleep on a word that the other changes, and the guest's hears no interrupt
 //! without a driver of its own. So whoever sleeps looks at his flag, which the other side takes away before it rings:
-//! often at first, and ever more rarely. Only the worker's wait for commands, the longest and most frequent, has a bell,
-//! where the device has one.
+//! often at first, and ever more rarely. Only the worker's wait for commands, the longest and most frequent, has a
+//! bell, where the device has one.
 
 // UNSAFETY: ppoll, reading eight bytes, and nanosleep by way of the standard library; writes a device's register.
 

@@ -1,9 +1,9 @@
 //! A guest and its host: the memory of a device that QEMU has (ivshmem) is the worker's too, as over shared memory of
 //! one machine. The guest finds the device in sysfs and maps it; there is no module for its kernel.
 //!
-//! A program in the guest takes a slot of the segment ([`segment`]). The handshake goes by mail, which a thread here and
-//! one of oriond's carry to sockets; then client and worker have the slot's pages, and the mail is silent. Each side
-//! counts a word up while it lives, for no kernel sees the other's end.
+//! A program in the guest takes a slot of the segment ([`segment`]). The handshake goes by mail, which a thread here
+//! and one of oriond's carry to sockets; then client and worker have the slot's pages, and the mail is silent. Each
+//! side counts a word up while it lives, for no kernel sees the other's end.
 
 mod bell;
 mod device;

@@ -41,8 +41,8 @@ impl Segment {
         }
         if found.mode() & 0o007 != 0 {
             return Err(format!(
-                "refusing {name}: every user of this machine can open it (mode {:04o}), and so have the sessions of its \
-                 guest; `chmod o= {name}`",
+                "refusing {name}: every user of this machine can open it (mode {:04o}), and so have the sessions of \
+                 its guest; `chmod o= {name}`",
                 found.mode() & 0o7777
             ));
         }

@@ -6,7 +6,7 @@
 //!   1                     the guest's number
 //!  -1  + the memory
 //!   0  + eventfd          the host's number, once for each vector by which it is rung
-//!   1  + eventfd          the guest's own, as often; nobody rings them, for a guest without a driver hears no interrupt
+//!   1  + eventfd          the guest's own, as often; nobody rings them: without a driver it hears no interrupt
 //! ```
 //! Then QEMU says nothing more, and its connection ends when it does.
 
