@@ -1,14 +1,16 @@
 #!/usr/bin/env bash
 # Every test of Orion that needs no GPU. Ends with "N passed, N failed" and a failing status if anything failed.
-#   ./test.sh            all steps but sanitize and vm
+#   ./test.sh            all steps but sanitize, vm and guest
 #   ./test.sh STEP…      some of: format lint generated unit suite loom facts programs readme frameworks fuzz attack
-#                        portable sanitize vm
+#                        portable sanitize vm guest
 # attack is a hostile client for a minute; named, for an hour (ORION_ATTACK_SECONDS, ORION_ATTACK_SEED). Before, what
 # makes the server keep ever more, two seconds each (ORION_ATTACK_GROW_SECONDS).
 # portable runs the facts in an old Debian with what ./install.sh --portable makes, where there is root and debootstrap.
 # sanitize is AddressSanitizer over the unsafe code, and over shim and server while the facts run. It takes a build of
 # its own.
 # vm attaches bpf's programs in a virtual machine with Debian's own kernel, which is another one than here: bpf/vm.sh.
+# guest runs the facts in such a machine, over memory that it shares with oriond here:
+# dataplane/conformance/vm/guest.sh.
 set -uo pipefail
 cd "$(dirname "$0")"
 
@@ -134,7 +136,7 @@ step unit cargo test -p orion-conformance --bins --test tidy --test rows --test 
 step suite python3 perf/suite/test_suite.py
 step loom loom
 step facts cargo test -p orion-conformance --test facts --test heap --test matrix --test rounds -- --nocapture
-step facts cargo test -p orion-conformance --test limits --test lost -- --nocapture
+step facts cargo test -p orion-conformance --test limits --test lost --test guest -- --nocapture
 step programs cargo test -p orion-conformance --test programs -- --nocapture
 step readme cargo test -p orion-conformance --test readme --test install -- --nocapture
 step frameworks cargo test -p orion-conformance --test frameworks --test coverage -- --nocapture
@@ -143,6 +145,7 @@ step attack attack
 step portable cargo test -p orion-conformance --test portable -- --nocapture
 [[ "$wanted" != *" sanitize "* ]] || step sanitize sanitize
 [[ "$wanted" != *" vm "* ]] || step vm bpf/vm.sh
+[[ "$wanted" != *" guest "* ]] || step guest dataplane/conformance/vm/guest.sh
 
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]

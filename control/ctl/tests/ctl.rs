@@ -159,24 +159,42 @@ async fn a_tenant_has_no_more_than_his_quota() {
     assert_eq!(scene.said("orionctl", &["quotas"]), "");
 }
 
-/// A file that nothing uses is not made, and what was asked is looked at all the same.
+/// It is its owner's, or a group's; never everybody's, and never in place of what is there.
 #[test]
-fn memory_that_nothing_would_use_is_not_made() {
+fn a_virtual_machines_memory_is_made_with_an_owner() {
+    use std::os::unix::fs::MetadataExt;
     let folder = std::env::temp_dir().join(format!("orion-shm-{}", std::process::id()));
     std::fs::create_dir(&folder).expect("a new folder");
     let shm = |arguments: &[&str]| {
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_orion-shm"));
         let output = command.arg("-d").arg(&folder).args(arguments).output().expect("orion-shm starts");
-        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+        let said = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8_lossy(&said).into_owned())
+    };
+    let own = std::fs::metadata(&folder).expect("the folder");
+    let (user, group) = (own.uid().to_string(), own.gid().to_string());
+    let made = |name: &str| {
+        let found = std::fs::metadata(folder.join(name)).expect("it was made");
+        (found.len() >> 20, found.uid() == own.uid(), found.mode() & 0o7777)
     };
     let (code, said) = shm(&["-i", "7", "-s", "64"]);
-    assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains("orionsock7 of 64 MiB is not made, for nothing would use it"), "{said}");
-    assert!(said.contains("-v /run/orion:/run/orion") && said.contains("ORION_SERVER=tcp:HOST:9960"), "{said}");
+    assert_eq!((code, made("orionsock7")), (Some(0), (64, true, 0o600)), "{said}");
+    assert!(said.contains("--guest") && said.contains("ivshmem-plain,memdev=orion"), "{said}");
+    let (code, said) = shm(&["-i", "8", "--user", &user, "--group", &group]);
+    assert_eq!((code, made("orionsock8")), (Some(0), (128, true, 0o660)), "{said}");
+    for (arguments, why) in [
+        (&["-i", "7"][..], "is there already"),
+        (&["-i", "9", "-s", "100"], "try -s 128"),
+        (&["-i", "9", "-s", "16"], "try -s 64"),
+        (&["-i", "9", "--group", "no such group"], "getent group knows no"),
+    ] {
+        let (code, said) = shm(arguments);
+        assert!(code == Some(1) && said.contains(why), "{arguments:?}: {said}");
+    }
     for (arguments, why) in [(["-i", "10000"], "0..=9999"), (["-s", "15"], "16..=1048576"), (["-q", "1"], "-q")] {
         let (code, said) = shm(&arguments);
         assert!(code == Some(2) && said.contains(why), "{arguments:?}: {said}");
     }
-    assert_eq!(std::fs::read_dir(&folder).expect("the folder").count(), 0);
-    std::fs::remove_dir(folder).expect("removing");
+    assert_eq!(std::fs::read_dir(&folder).expect("the folder").count(), 2);
+    std::fs::remove_dir_all(folder).expect("removing");
 }

@@ -1,5 +1,5 @@
-//! Copies more than fits into the heap that it shares with its worker, and asks for pinned memory that does and does not
-//! fit there.
+//! Copies more than fits into the heap that it shares with its worker, and asks for pinned memory that does and does
+//! not fit there.
 
 // UNSAFETY: opens Orion's libcuda.so.1 and calls it by cuda.h's signatures.
 

@@ -1,5 +1,5 @@
-//! The facts hold over the memory of a guest, with a file in place of its device: what a virtual machine adds to this is
-//! in `vm/guest.sh`.
+//! The facts hold over the memory of a guest, with a file in place of its device: what a virtual machine adds to this
+//! is in `vm/guest.sh`.
 
 #[allow(dead_code, reason = "what other tests need of it")]
 mod orion;

@@ -38,8 +38,7 @@ script=$1
 # depmod and modprobe are where only root looks.
 PATH=$PATH:/usr/sbin:/sbin
 for tool in qemu-system-x86_64 busybox cpio gzip dpkg-deb depmod modprobe; do
-    command -v "$tool" >/dev/null ||
-        fail "$tool is missing; install Debian's qemu-system-x86, busybox-static, cpio, kmod"
+    command -v "$tool" >/dev/null || fail "$tool is missing; install Debian's qemu-system-x86, busybox-static, cpio, kmod"
 done
 
 # Two that begin together download it once.

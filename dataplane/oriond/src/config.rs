@@ -15,6 +15,8 @@ use ini::{Ini, ParseOption};
 const PORT_DEFAULT: u16 = 9960;
 const LOG_FILE: &str = "/var/log/orion/server.log";
 const SESSION_LOG: &str = "/var/log/orion/session";
+/// Where orion-shm puts the memory of virtual machines.
+const SHM_PATH_BASE: &str = "/dev/shm";
 
 /// Keys that are understood and change nothing, with the reason.
 const WITHOUT_MEANING: &[(&str, &str, &str)] = &[
@@ -30,10 +32,9 @@ const WITHOUT_MEANING: &[(&str, &str, &str)] = &[
     ),
     ("server", "ibverbs_device", "there is no RDMA in this version"),
     ("server-nccl", "comm_id", "NCCL runs in the programs, which need no help from the server"),
-    ("server-shm", "shm_path_base", "memory is passed by descriptor and has no path"),
-    ("server-shm", "shm_group_name", "memory is passed by descriptor and has no group"),
-    ("server-shm", "shm_user_name", "memory is passed by descriptor and has no user"),
-    ("server-shm", "shm_buffer_size", "the rings are of one size; see staging and heap for what copies go through"),
+    ("server-shm", "shm_group_name", "orion-shm --group gives the memory of a virtual machine its group"),
+    ("server-shm", "shm_user_name", "orion-shm --user gives the memory of a virtual machine its user"),
+    ("server-shm", "shm_buffer_size", "orion-shm -s says how much memory a virtual machine has; see staging and heap"),
     ("controller", "controller_addr", "oriond speaks to no controller by itself; orion-agent --config does"),
     ("throttle", "computation_throttle_mode2", "there is one way of dividing the GPU's time"),
 ];
@@ -106,6 +107,7 @@ impl File<'_> {
             }
             settings.add("socket", "none");
         }
+        self.guests(&mut keys, &mut settings)?;
         self.own(&mut keys, options, &mut settings)?;
         self.listen(address, &mut settings);
         match keys.into_iter().next() {
@@ -169,18 +171,27 @@ impl File<'_> {
 
     /// What is asked for and cannot be had is no setting to pass over.
     fn refuse_missing(&self, keys: &mut Keys) -> Result<(), String> {
-        for (section, name, missing) in [
-            ("server", "enable_rdma", "this version has no RDMA; programs elsewhere use TCP"),
-            (
-                "server",
-                "enable_kvm",
-                "this version does not share memory with virtual machines; programs there use TCP",
-            ),
-        ] {
-            let line = keys.get(&key(section, name)).map_or(0, |(_, line)| *line);
-            if self.flag(keys, section, name)? == Some(true) {
-                return Err(self.at(line, &format!("{name} = true: {missing}; set it to false")));
-            }
+        let line = keys.get(&key("server", "enable_rdma")).map_or(0, |(_, line)| *line);
+        if self.flag(keys, "server", "enable_rdma")? == Some(true) {
+            let missing = "this version has no RDMA; programs elsewhere use TCP";
+            return Err(self.at(line, &format!("enable_rdma = true: {missing}; set it to false")));
+        }
+        Ok(())
+    }
+
+    /// Virtual machines whose memory orion-shm has made.
+    fn guests(&self, keys: &mut Keys, settings: &mut Settings) -> Result<(), String> {
+        let folder = keys.remove(&key("server-shm", "shm_path_base"));
+        let is_on = self.flag(keys, "server", "enable_kvm")? == Some(true);
+        match folder {
+            Some((folder, _)) if is_on => settings.add("guest-folder", &folder),
+            None if is_on => settings.add("guest-folder", SHM_PATH_BASE),
+            Some((_, line)) => settings.notices.push(self.at(
+                line,
+                "shm_path_base has no meaning here: memory is passed by descriptor, but to virtual machines \
+                 (enable_kvm)",
+            )),
+            None => {}
         }
         Ok(())
     }

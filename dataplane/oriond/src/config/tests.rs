@@ -61,6 +61,15 @@ fn the_second_editions_file_is_refused_for_what_there_is_not_line_by_line() {
 }
 
 #[test]
+fn virtual_machines_are_let_in_by_the_files_that_orion_shm_makes() {
+    assert!(
+        arguments(&FIRST.replace("enable_kvm = \"false\"", "enable_kvm = true")).contains("--guest-folder /dev/shm/")
+    );
+    assert_eq!(arguments("[server]\nenable_kvm = 1\n"), "--guest-folder /dev/shm");
+    assert_eq!(arguments("[server]\nenable_kvm = 0\n"), "");
+}
+
+#[test]
 fn the_second_editions_throttle_divides_the_gpus_time() {
     let text =
         "[throttle]\nthrottle_level = 50\nenable_computation_throttle = true\ncomputation_throttle_mode2 = true\n";
