@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use orion_transport::carrier::VerbsPort;
 use orion_transport::proof::Token;
 
 use super::security::Security;
@@ -13,6 +14,8 @@ use crate::cell::Plan;
 pub struct Settings {
     pub socket: Option<PathBuf>,
     pub listen: Option<SocketAddr>,
+    /// Where clients come whose devices write into ours, and by which port of ours.
+    pub verbs: Option<(SocketAddr, VerbsPort)>,
     pub token: Option<Token>,
     /// Where the agent of a pool comes. Then only who has a lease is let in.
     pub pool: Option<PathBuf>,

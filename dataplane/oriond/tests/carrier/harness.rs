@@ -47,12 +47,15 @@ pub enum Transport {
     Tcp,
     /// As [`Transport::Tcp`], encrypted.
     Tls,
+    /// Where there is a device: see the conformance suite's virtual machine.
+    #[cfg(feature = "rdma")]
+    Rdma,
     #[cfg(debug_assertions)]
     Doorbell,
 }
 
 impl Transport {
-    /// For a test that is about all of them together.
+    /// For a test that is about all of them together, on any machine.
     pub const ALL: &[Transport] = &[
         Transport::Shm,
         Transport::Tcp,
@@ -83,6 +86,8 @@ pub struct Oriond {
     child: Child,
     pub socket: PathBuf,
     pub tcp: String,
+    #[cfg(feature = "rdma")]
+    rdma: String,
     dir: PathBuf,
     log: PathBuf,
     ready: BufReader<std::fs::File>,
@@ -141,8 +146,18 @@ impl Oriond {
         let mut line = String::new();
         let mut ready = BufReader::new(std::fs::File::from(ready));
         ready.read_line(&mut line).expect("waiting for oriond");
-        let tcp = line.split_whitespace().find_map(|a| a.strip_prefix("tcp:")).unwrap_or_default().to_owned();
-        let oriond = Oriond { child, socket, tcp, dir, log, ready };
+        let address =
+            |scheme| line.split_whitespace().find_map(|a| a.strip_prefix(scheme)).unwrap_or_default().to_owned();
+        let oriond = Oriond {
+            child,
+            socket,
+            tcp: address("tcp:"),
+            #[cfg(feature = "rdma")]
+            rdma: address("rdma:"),
+            dir,
+            log,
+            ready,
+        };
         assert!(!line.is_empty(), "oriond did not start:\n{}", oriond.log());
         oriond
     }
@@ -171,9 +186,11 @@ impl Oriond {
     }
 
     pub fn server(&self, transport: Transport) -> Server {
-        let place = match transport.is_local() {
-            true => Place::Path(self.socket.clone()),
-            false => Place::Host(self.tcp.clone()),
+        let place = match transport {
+            #[cfg(feature = "rdma")]
+            Transport::Rdma => Place::Host(self.rdma.clone()),
+            _ if transport.is_local() => Place::Path(self.socket.clone()),
+            _ => Place::Host(self.tcp.clone()),
         };
         Server { carrier: transport.carrier(), place }
     }

@@ -44,6 +44,11 @@ macro_rules! on_each_carrier {
             crate::on_each_carrier! { test shm Shm [$($argument),*] $(#[$attr])* }
             crate::on_each_carrier! { test tcp Tcp [$($argument),*] $(#[$attr])* }
             crate::on_each_carrier! { test tls Tls [$($argument),*] $(#[$attr])* }
+            #[cfg(feature = "rdma")]
+            crate::on_each_carrier! {
+                test rdma Rdma ["--rdma", "127.0.0.1:0" $(, $argument)*]
+                #[ignore = "it takes an RDMA device: dataplane/conformance/vm/rdma.sh has one"] $(#[$attr])*
+            }
             #[cfg(debug_assertions)]
             crate::on_each_carrier! { test doorbell Doorbell [$($argument),*] $(#[$attr])* }
         }

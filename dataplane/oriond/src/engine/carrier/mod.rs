@@ -4,6 +4,7 @@
 //! A carrier that needs more of a server than a socket of its machine is a folder here and a line in [`OPENED`].
 
 pub mod contract;
+mod rdma;
 mod shm;
 mod tcp;
 
@@ -15,7 +16,7 @@ use super::settings::Settings;
 /// Each opens its place if the operator wants it.
 type Open = fn(&Settings) -> Result<Option<Box<dyn Listener>>, String>;
 
-const OPENED: &[Open] = &[shm::open, tcp::open];
+const OPENED: &[Open] = &[shm::open, tcp::open, rdma::open];
 
 pub fn open(settings: &Settings) -> Result<Vec<Box<dyn Listener>>, String> {
     let mut all = Vec::new();
