@@ -77,6 +77,15 @@ impl Transport {
         Trust { always: self == Transport::Tls, ..Trust::default() }
     }
 
+    /// What a server that is reached so is told beyond what all are.
+    pub fn options(self) -> &'static [&'static str] {
+        match self {
+            #[cfg(feature = "rdma")]
+            Transport::Rdma => &["--rdma", "127.0.0.1:0"],
+            _ => &[],
+        }
+    }
+
     pub fn is_local(self) -> bool {
         self.carrier().leads_to == Leads::ToPath
     }
@@ -96,6 +105,11 @@ pub struct Oriond {
 impl Oriond {
     pub fn start(arguments: &[&str]) -> Oriond {
         Oriond::start_in(&[], arguments)
+    }
+
+    /// That is reached in this way, among others.
+    pub fn start_for(transport: Transport, arguments: &[&str]) -> Oriond {
+        Oriond::start(&[transport.options(), arguments].concat())
     }
 
     /// With these environment variables.

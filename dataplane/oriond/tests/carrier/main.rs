@@ -16,6 +16,8 @@ mod image;
 mod leaks;
 mod lease;
 mod log;
+#[cfg(feature = "rdma")]
+mod rdma;
 mod share;
 mod speed;
 #[cfg(debug_assertions)]
@@ -46,7 +48,7 @@ macro_rules! on_each_carrier {
             crate::on_each_carrier! { test tls Tls [$($argument),*] $(#[$attr])* }
             #[cfg(feature = "rdma")]
             crate::on_each_carrier! {
-                test rdma Rdma ["--rdma", "127.0.0.1:0" $(, $argument)*]
+                test rdma Rdma [$($argument),*]
                 #[ignore = "it takes an RDMA device: dataplane/conformance/vm/rdma.sh has one"] $(#[$attr])*
             }
             #[cfg(debug_assertions)]
@@ -57,7 +59,7 @@ macro_rules! on_each_carrier {
         $(#[$attr])*
         #[test]
         fn $carrier() {
-            run(&Oriond::start(&[$($argument),*]), Transport::$transport);
+            run(&Oriond::start_for(Transport::$transport, &[$($argument),*]), Transport::$transport);
         }
     };
 }

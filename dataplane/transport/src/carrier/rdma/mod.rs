@@ -23,8 +23,8 @@ mod missing;
 pub mod pipe;
 #[cfg(feature = "rdma")]
 mod verbs;
-mod window;
-mod works;
+pub mod window;
+pub mod works;
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
@@ -73,13 +73,17 @@ pub const WORKS_MAX: u32 = 2 * BATCHES_MAX + 32;
 /// A device sends again what is not acknowledged for so long: 4.096 us times two to the power of this, 0.27 s. It may
 /// take up to four times as long, says the standard.
 pub const ACKNOWLEDGED_WITHIN: u8 = 16;
-/// How often it does, at most, which is also the most there is. Then the queue pair is in error.
-pub const RETRIES: u8 = 7;
+/// How often it does. Then the queue pair is in error. Seven is the most that there is, and Soft-RoCE takes seven for
+/// without end.
+pub const RETRIES: u8 = 6;
 /// So a peer is taken for lost after 2 s to this.
-pub const ACKNOWLEDGED_SECONDS_MAX: u64 = 9;
+pub const ACKNOWLEDGED_SECONDS_MAX: u64 = 8;
 /// How often a client that has nothing to say writes nothing, so that a way that is down is found out about: less than
 /// 11 s with the above. The server hears of it by the TCP connection's end.
 const BEAT: Duration = Duration::from_millis(1500);
+/// Looks at a port, at beats, that find it down until a session is given up whose device does not notice by itself. A
+/// port that is down for a moment is none of our business: devices send again.
+const DOWN_MAX: u32 = 4;
 /// For the other side's end of the queue pair.
 const ENDS_SECONDS_MAX: i64 = 10;
 const RECEIVE_BYTES: usize = 128 << 10;
@@ -130,6 +134,7 @@ impl Way for Rdma {
             main,
             pipe,
             under_way: UnderWay::new(commands.releaser()),
+            down: AtomicU32::new(0),
             room_waits: AtomicU32::new(0),
             heap,
             listener,
@@ -172,6 +177,8 @@ struct Link {
     main: OwnedFd,
     pipe: Pipe,
     under_way: UnderWay,
+    /// Beats, one after the other, at which the port was down.
+    down: AtomicU32,
     /// 1 while the sending thread sleeps until there is room.
     room_waits: AtomicU32,
     heap: Heap,
@@ -371,7 +378,7 @@ fn wait_news(link: &Link) -> Result<(), Death> {
     let mut entries = [readable(link.pipe.bell()), readable(link.main.as_raw_fd())];
     // SAFETY: as many valid entries.
     if unsafe { libc::poll(entries.as_mut_ptr(), 2, BEAT.as_millis() as i32) } == 0 {
-        return link.pipe.beat();
+        return beat(link);
     }
     if entries[0].revents != 0 {
         link.pipe.hear();
@@ -380,6 +387,15 @@ fn wait_news(link: &Link) -> Result<(), Death> {
         return Err(end_of(&link.main));
     }
     Ok(())
+}
+
+fn beat(link: &Link) -> Result<(), Death> {
+    if link.pipe.is_up() {
+        link.down.store(0, Ordering::Relaxed);
+    } else if link.down.fetch_add(1, Ordering::Relaxed) + 1 >= DOWN_MAX {
+        return Err(Death::Cut(format!("here, {}", link.pipe.state())));
+    }
+    link.pipe.beat()
 }
 
 /// How a connection has ended on which nothing is said any more.

@@ -223,6 +223,16 @@ impl Pipe {
         self.pair.post(&[work]).map_err(Death::Cut)
     }
 
+    /// Whether the port is up.
+    pub fn is_up(&self) -> bool {
+        self.pair.is_up()
+    }
+
+    /// How the port is doing now, in words.
+    pub fn state(&self) -> String {
+        self.pair.state()
+    }
+
     /// Has the bell ring for the next notice. False if there is one already.
     pub fn may_sleep(&self) -> Result<bool, Death> {
         self.pair.arm().map_err(Death::Cut)?;
@@ -242,5 +252,108 @@ impl Pipe {
     /// All that a forked child has of it.
     pub fn descriptors(&self) -> Vec<RawFd> {
         self.pair.descriptors()
+    }
+}
+
+#[cfg(all(test, feature = "rdma"))]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::super::Device;
+    use super::super::choice::VerbsPort;
+    use super::*;
+
+    /// Two ends of one stream, in one process.
+    fn ends() -> [Pipe; 2] {
+        let device = Device::open(&VerbsPort::default()).expect("a device");
+        let ends = [0, 1].map(|_| Pipe::new(Pair::new(device.clone()).expect("a queue pair")));
+        ends[0].connect(&ends[1].own()).expect("connecting");
+        ends[1].connect(&ends[0].own()).expect("connecting");
+        ends
+    }
+
+    fn send(pipe: &Pipe, bytes: &[u8]) -> Result<usize, Death> {
+        let part = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+        // SAFETY: the part is a slice.
+        unsafe { pipe.send(&[part]) }
+    }
+
+    /// What an end says in the end.
+    fn end_of(what: impl Fn() -> Result<(), Death>) -> Death {
+        let begin = Instant::now();
+        loop {
+            if let Err(death) = what() {
+                return death;
+            }
+            assert!(begin.elapsed() < Duration::from_secs(11), "it did not end within 11 s");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    #[test]
+    #[ignore = "it takes an RDMA device: dataplane/conformance/vm/rdma.sh has one"]
+    fn bytes_come_through_both_ways_as_they_were_over_rdma() {
+        let ends = ends();
+        let pattern = |i: u64| (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8;
+        let total = 5 * RING_BYTES as u64 / 2;
+        let sizes = [1usize, 3, 4096, 200, 100_000, 7, 300_000];
+        std::thread::scope(|scope| {
+            for (sender, receiver) in [(0, 1), (1, 0)] {
+                let ends = &ends;
+                scope.spawn(move || {
+                    let (mut sent, mut turn) = (0u64, 0);
+                    while sent < total {
+                        let n = (sizes[turn % sizes.len()] as u64).min(total - sent);
+                        turn += 1;
+                        let bytes: Vec<u8> = (sent..sent + n).map(pattern).collect();
+                        let mut at = 0;
+                        while at < bytes.len() {
+                            at += send(&ends[sender], &bytes[at..]).expect("sending");
+                            std::thread::yield_now();
+                        }
+                        sent += n;
+                    }
+                });
+                scope.spawn(move || {
+                    let (mut got, mut buffer) = (0u64, vec![0; 77_777]);
+                    while got < total {
+                        ends[receiver].look().expect("looking");
+                        // SAFETY: the buffer is ours.
+                        let n = unsafe { ends[receiver].copy(buffer.as_mut_ptr(), buffer.len()) };
+                        ends[receiver].take(n).expect("taking");
+                        assert!(buffer[..n].iter().zip(got..).all(|(b, i)| *b == pattern(i)), "behind byte {got}");
+                        got += n as u64;
+                        std::thread::yield_now();
+                    }
+                });
+            }
+        });
+    }
+
+    #[test]
+    #[ignore = "it takes an RDMA device: dataplane/conformance/vm/rdma.sh has one"]
+    fn a_queue_pair_in_error_ends_both_ends_of_rdma() {
+        let [here, there] = ends();
+        here.pair.break_on_purpose();
+        let death = end_of(|| here.look().map(drop)).of("the worker");
+        assert!(death.contains("the queue pair is in error") && death.contains("rxe0 is up"), "{death}");
+        let death = end_of(|| there.beat()).of("the client");
+        assert!(death.contains("nothing acknowledged what was written to it within 8 s"), "{death}");
+    }
+
+    #[test]
+    #[ignore = "it takes an RDMA device: dataplane/conformance/vm/rdma.sh has one"]
+    fn a_bell_rings_for_who_sleeps_over_rdma() {
+        let [here, there] = ends();
+        let rung = |timeout| {
+            let mut entry = libc::pollfd { fd: there.bell(), events: libc::POLLIN, revents: 0 };
+            // SAFETY: one valid entry.
+            unsafe { libc::poll(&raw mut entry, 1, timeout) > 0 }
+        };
+        assert!(there.may_sleep().expect("arming") && !rung(10));
+        send(&here, b"news").expect("sending");
+        assert!(rung(10_000), "it did not ring");
+        there.hear();
+        assert!(there.look().expect("looking") && there.has_arrivals() && !rung(0));
     }
 }

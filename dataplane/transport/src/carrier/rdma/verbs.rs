@@ -525,6 +525,11 @@ impl Pair {
         self.device.state()
     }
 
+    /// Whether it is up.
+    pub fn is_up(&self) -> bool {
+        self.device.attributes().is_ok_and(|port| port.state == sys::ibv_port_state::IBV_PORT_ACTIVE)
+    }
+
     /// What the other side writes to.
     pub fn inbox(&self) -> *const u8 {
         self.region.0.as_ptr()
@@ -536,52 +541,55 @@ impl Pair {
         unsafe { self.region.0.as_ptr().add(RING_BYTES) }
     }
 
+    /// For tests: writes where there is no inbox any more.
+    #[cfg(debug_assertions)]
+    pub fn post_unchecked(&self, at: usize, bytes: usize) -> Result<(), String> {
+        let (inbox, key) = *self.peer.get().expect("it is connected before anything is sent");
+        self.post_to(inbox + at as u64, key, &Work { at: 0, bytes, notice: None, token: Some(1) })
+    }
+
     /// Hands writes to the device, which does them in this order.
     pub fn post(&self, works: &[Work]) -> Result<(), String> {
-        use sys::{ibv_send_flags as flags, ibv_wr_opcode as opcode};
         let (inbox, key) = *self.peer.get().expect("it is connected before anything is sent");
-        for work in works {
-            assert!(work.at + work.bytes <= RING_BYTES, "a write outside of the ring");
-            // SAFETY: the offset is inside of the outbox; the regions and their keys are there.
-            let mut from = unsafe {
-                sys::ibv_sge {
-                    addr: self.outbox().add(work.at) as u64,
-                    length: work.bytes as u32,
-                    lkey: (*self.outbox.get()).lkey,
-                }
-            };
-            // SAFETY: all-zero is valid for this struct of numbers and pointers.
-            let mut wr: sys::ibv_send_wr = unsafe { std::mem::zeroed() };
-            wr.opcode = match work.notice {
-                Some(_) => opcode::IBV_WR_RDMA_WRITE_WITH_IMM,
-                None => opcode::IBV_WR_RDMA_WRITE,
-            };
-            wr.imm_data_invalidated_rkey_union.imm_data = work.notice.unwrap_or_default().to_be();
-            wr.wr.rdma = sys::rdma_t { remote_addr: inbox + work.at as u64, rkey: key };
-            if work.bytes > 0 {
-                (wr.sg_list, wr.num_sge) = (&raw mut from, 1);
+        works.iter().try_for_each(|work| self.post_to(inbox + work.at as u64, key, work))
+    }
+
+    fn post_to(&self, remote_addr: u64, rkey: u32, work: &Work) -> Result<(), String> {
+        use sys::{ibv_send_flags as flags, ibv_wr_opcode as opcode};
+        assert!(work.at + work.bytes <= RING_BYTES, "a write outside of the ring");
+        // SAFETY: the offset is inside of the outbox; the regions and their keys are there.
+        let mut from = unsafe {
+            sys::ibv_sge {
+                addr: self.outbox().add(work.at) as u64,
+                length: work.bytes as u32,
+                lkey: (*self.outbox.get()).lkey,
             }
-            if let Some(token) = work.token {
-                wr.wr_id = token;
-                wr.send_flags |= flags::IBV_SEND_SIGNALED.0;
-            }
-            if work.bytes > 0 && work.bytes <= self.inline_bytes {
-                wr.send_flags |= flags::IBV_SEND_INLINE.0;
-            }
-            let mut bad = null_mut();
-            // SAFETY: the request and its one element are locals that are read before the call returns; what they name
-            // stays in the outbox until the device has completed it.
-            match unsafe { sys::ibv_post_send(self.qp.get(), &mut wr, &mut bad) } {
-                0 => {}
-                e => {
-                    return Err(format!(
-                        "handing a write to the RDMA device failed: {}",
-                        io::Error::from_raw_os_error(e)
-                    ));
-                }
-            }
+        };
+        // SAFETY: all-zero is valid for this struct of numbers and pointers.
+        let mut wr: sys::ibv_send_wr = unsafe { std::mem::zeroed() };
+        wr.opcode = match work.notice {
+            Some(_) => opcode::IBV_WR_RDMA_WRITE_WITH_IMM,
+            None => opcode::IBV_WR_RDMA_WRITE,
+        };
+        wr.imm_data_invalidated_rkey_union.imm_data = work.notice.unwrap_or_default().to_be();
+        wr.wr.rdma = sys::rdma_t { remote_addr, rkey };
+        if work.bytes > 0 {
+            (wr.sg_list, wr.num_sge) = (&raw mut from, 1);
         }
-        Ok(())
+        if let Some(token) = work.token {
+            wr.wr_id = token;
+            wr.send_flags |= flags::IBV_SEND_SIGNALED.0;
+        }
+        if work.bytes > 0 && work.bytes <= self.inline_bytes {
+            wr.send_flags |= flags::IBV_SEND_INLINE.0;
+        }
+        let mut bad = null_mut();
+        // SAFETY: the request and its one element are locals that are read before the call returns; what they name
+        // stays in the outbox until the device has completed it.
+        match unsafe { sys::ibv_post_send(self.qp.get(), &mut wr, &mut bad) } {
+            0 => Ok(()),
+            e => Err(format!("handing a write to the RDMA device failed: {}", io::Error::from_raw_os_error(e))),
+        }
     }
 
     /// Lets one more notice of the other side's come.
