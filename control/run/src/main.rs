@@ -244,9 +244,10 @@ fn start_oriond(
         }
     };
     let socket = place.folder.join("oriond.sock");
-    let (socket, listen) = match carrier.leads_to {
-        Leads::ToHost => (Path::new("none"), "127.0.0.1:0"),
-        Leads::ToPath => (socket.as_path(), "none"),
+    let at = |option: &str, place: &'static str| if carrier.served_by == option { place } else { "none" };
+    let socket = match carrier.leads_to {
+        Leads::ToHost => Path::new("none"),
+        Leads::ToPath => socket.as_path(),
         Leads::ToDevice => {
             return Err(format!(
                 "{} is a way out of a virtual machine, to the oriond of its host; name that by --server {}",
@@ -254,6 +255,8 @@ fn start_oriond(
             ));
         }
     };
+    // Both ends are on this machine, and the program's end uses the device that its user has named.
+    let device = carrier.device.and_then(|name| std::env::var(name).ok()).filter(|device| !device.is_empty());
     if let Some(capability) = cli.capability.as_ref().filter(|_| driver != "soft") {
         let gpu = driver.display();
         return Err(format!("--capability {capability} is for the software GPU; {gpu} is used, so add --software-gpu"));
@@ -268,7 +271,8 @@ fn start_oriond(
         .arg("serve")
         .arg("--socket")
         .arg(socket)
-        .args(["--listen", listen])
+        .args(["--listen", at("--listen", "127.0.0.1:0"), "--rdma", at("--rdma", "127.0.0.1:0")])
+        .args(device.iter().flat_map(|device| ["--rdma-device", device]))
         .arg("--token-file")
         .arg(place.token())
         // One worker warms up while the program starts; a second one would only hold GPU memory.

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use engine::security::Security;
 use engine::settings::{Guest, Memory};
+use orion_transport::carrier::VerbsPort;
 use orion_transport::proof::Token;
 use sd_notify::NotifyState;
 use tracing::level_filters::LevelFilter;
@@ -79,6 +80,14 @@ struct Serve {
     /// device takes one more vector than there are
     #[arg(long, default_value_t = 1, value_name = "N")]
     guest_sessions: usize,
+    /// TCP address for programs elsewhere whose sessions go over RDMA, such as 0.0.0.0:7412, or "none". The handshake
+    /// is as over --listen; what RDMA devices write then is not encrypted
+    #[arg(long, default_value = "none", value_name = "ADDRESS:PORT")]
+    rdma: String,
+    /// Port of an RDMA device for --rdma: DEVICE[:PORT][,gid=N][,mtu=N][,sl=N][,pkey=N], such as mlx5_0:1,gid=3
+    /// [default: the first device with a port that is up]
+    #[arg(long, value_parser = VerbsPort::parse, value_name = "DEVICE")]
+    rdma_device: Option<VerbsPort>,
     /// File with the token that clients have to know, readable by its owner only; its last newline does not count.
     /// `openssl rand -hex 16` makes one
     #[arg(long, value_name = "FILE")]
@@ -376,7 +385,17 @@ fn serve(options: Serve, signals: &libc::sigset_t) -> Result<(), String> {
             format!("--listen {text:?} is not an IP address with a port, such as 127.0.0.1:7411 or [::1]:7411")
         })?),
     };
-    let security = security(&options, listen.is_some())?;
+    let verbs = match options.rdma.as_str() {
+        "none" => None,
+        text => Some(text.parse::<SocketAddr>().map_err(|_| {
+            format!("--rdma {text:?} is not an IP address with a port, such as 127.0.0.1:7412 or [::1]:7412")
+        })?),
+    };
+    if let (None, Some(device)) = (verbs, &options.rdma_device) {
+        return Err(format!("--rdma-device {device} is for --rdma ADDRESS:PORT; give that too, or leave it out"));
+    }
+    let verbs = verbs.map(|address| (address, options.rdma_device.clone().unwrap_or_default()));
+    let security = security(&options, listen.is_some() || verbs.is_some())?;
     let guests = guests(&options)?;
     let socket = match options.socket.as_deref() {
         Some("none") => None,
@@ -405,6 +424,7 @@ fn serve(options: Serve, signals: &libc::sigset_t) -> Result<(), String> {
         metrics: options.metrics,
         listen,
         guests,
+        verbs,
         token,
         pool: options.pool,
         is_software: options.worker.driver == "soft",
@@ -495,7 +515,7 @@ fn security(options: &Serve, listens: bool) -> Result<Option<Arc<Security>>, Str
     ];
     let given = about_the_address.iter().find(|(_, is_given)| *is_given);
     if let (false, Some((name, _))) = (listens, given) {
-        return Err(format!("{name} is about a TCP address; give --listen ADDRESS:PORT, or leave it out"));
+        return Err(format!("{name} is about a TCP address; give --listen ADDRESS:PORT or --rdma, or leave it out"));
     }
     if let (true, Some((name, _))) = (options.insecure, about_the_address[1..].iter().find(|(_, given)| *given)) {
         return Err(format!(

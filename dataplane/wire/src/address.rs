@@ -13,7 +13,14 @@ pub struct Carrier {
     /// What an address looks like.
     pub example: &'static str,
     pub leads_to: Leads,
+    /// The option by which an oriond is told to listen there.
+    pub served_by: &'static str,
+    /// The variable that names its device, where it has one.
+    pub device: Option<&'static str>,
 }
+
+/// As Orion vGPU's users know it.
+pub const VERBS_DEVICE: &str = "ORION_IB_NAME";
 
 /// What an address names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,12 +35,48 @@ pub enum Leads {
 
 /// All there are. Who adds one names it here.
 pub static CARRIERS: &[Carrier] = &[
-    Carrier { name: "shm", scheme: "unix", example: "unix:/run/orion/oriond.sock", leads_to: Leads::ToPath },
-    Carrier { name: "tcp", scheme: "tcp", example: "tcp:host:7411", leads_to: Leads::ToHost },
-    Carrier { name: "ivshmem", scheme: "ivshmem", example: "ivshmem:0000:00:04.0", leads_to: Leads::ToDevice },
+    Carrier {
+        name: "shm",
+        scheme: "unix",
+        example: "unix:/run/orion/oriond.sock",
+        leads_to: Leads::ToPath,
+        served_by: "--socket",
+        device: None,
+    },
+    Carrier {
+        name: "tcp",
+        scheme: "tcp",
+        example: "tcp:host:7411",
+        leads_to: Leads::ToHost,
+        served_by: "--listen",
+        device: None,
+    },
+    Carrier {
+        name: "rdma",
+        scheme: "rdma",
+        example: "rdma:host:7412",
+        leads_to: Leads::ToHost,
+        served_by: "--rdma",
+        device: Some(VERBS_DEVICE),
+    },
+    Carrier {
+        name: "ivshmem",
+        scheme: "ivshmem",
+        example: "ivshmem:0000:00:04.0",
+        leads_to: Leads::ToDevice,
+        served_by: "--guest",
+        device: None,
+    },
     // For tests: shared memory as a guest would have it.
     #[cfg(debug_assertions)]
-    Carrier { name: "doorbell", scheme: "doorbell", example: "doorbell:/run/oriond.sock", leads_to: Leads::ToPath },
+    Carrier {
+        name: "doorbell",
+        scheme: "doorbell",
+        example: "doorbell:/run/oriond.sock",
+        leads_to: Leads::ToPath,
+        served_by: "--socket",
+        device: None,
+    },
 ];
 
 /// The carrier of that name.
@@ -68,12 +111,12 @@ impl Server {
         Server { carrier: first(Leads::ToPath), place: Place::Path(path.into()) }
     }
 
-    /// `unix:/path`, `tcp:host:port`, `ivshmem:`, `/path` or `host:port`.
+    /// `unix:/path`, `tcp:host:port`, `rdma:host:port`, `ivshmem:`, `/path` or `host:port`.
     pub fn parse(text: &str) -> Result<Server, String> {
         let wrong = |what: &str| {
             Err(format!(
-                "server address {text:?} {what}; it is one of unix:/path, tcp:host:port, /path, host:port, and in a \
-                 virtual machine ivshmem: or ivshmem:0000:00:04.0"
+                "server address {text:?} {what}; it is one of unix:/path, tcp:host:port, rdma:host:port, /path, \
+                 host:port, and in a virtual machine ivshmem: or ivshmem:0000:00:04.0"
             ))
         };
         if text.starts_with('/') {
@@ -177,6 +220,8 @@ mod tests {
         assert_eq!(Server::parse("unix:/run/a.sock"), unix("/run/a.sock"));
         assert_eq!(Server::parse("/run/a.sock"), unix("/run/a.sock"));
         assert_eq!(Server::parse("tcp:node:7411"), tcp("node:7411"));
+        let rdma = Server { carrier: carrier("rdma").expect("it is one"), place: Place::Host("node:7412".into()) };
+        assert_eq!(Server::parse("rdma:node:7412"), Ok(rdma));
         assert_eq!(Server::parse("node.example:1"), tcp("node.example:1"));
         assert_eq!(Server::parse("[::1]:7411"), tcp("[::1]:7411"));
         for device in ["", "0000:00:04.0", "/sys/some/resource2"] {

@@ -8,6 +8,7 @@
 //!            <-------------------------- Welcome   (session, devices, memory layout)  [+ memfd on a local socket]
 //!   Start    (heap base, pages, bell) ---------->  maps the heap at the client's address
 //!            <-------------------------- Started
+//!   Ends     <---------------------------------->  where a carrier wants it
 //!
 //! a further connection, for bulk data:
 //!   Join     (session, lane, nonce) ------------>
@@ -46,6 +47,8 @@ pub mod kind {
     /// In place of REQUEST: what a session would have, and what runs (`orion_wire::view`).
     pub const ASK: u32 = 10;
     pub const VIEW: u32 = 11;
+    /// Behind STARTED, both ways: what the ends of a carrier have to know of each other, which they alone understand.
+    pub const ENDS: u32 = 12;
 }
 
 /// Fresh random bytes of one side, so that nothing of an earlier handshake is of use in a later one.

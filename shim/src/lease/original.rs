@@ -15,7 +15,6 @@ const WITHOUT_MEANING: &[(&str, &str)] = &[
     ("ORION_API_VERSION", "client and server compare their versions themselves"),
     ("ORION_DATA_VERSION", "client and server compare their versions themselves"),
     ("CONTROLLER_API_VERSION", "client and controller compare their versions themselves"),
-    ("ORION_IB_NAME", "it is about RDMA, which this version does not have"),
     ("ORION_BIND_NET", "it is the server's: bind_net in server.conf"),
     ("ORION_BIND_ADDR", "it is the server's: bind_addr in server.conf"),
     ("ORION_SERVER_PORT", "it is the server's: listen_port in server.conf"),

@@ -291,6 +291,18 @@ impl Settings {
                 "ORION_TRANSPORT={transport} needs a server address such as {example}, but the server is {server}"
             ));
         }
+        let used = match &reach {
+            Reach::Server(server) => server.carrier.device,
+            Reach::Pool(_) => None,
+        };
+        for name in address::CARRIERS.iter().filter_map(|carrier| carrier.device).filter(|name| Some(*name) != used) {
+            if text(name)?.is_some() {
+                log::tell(
+                    verbose,
+                    format_args!("{name} has no meaning here: the server is reached by a carrier without devices"),
+                );
+            }
+        }
         let mut tuning = Tuning::default();
         if let Some(lanes) = number("ORION_TCP_LANES")? {
             tuning.lanes = lanes as usize;

@@ -32,13 +32,30 @@ pub enum Did {
     FutexEvent = 9,
     FutexRoom = 10,
     Hangup = 11,
+    /// A descriptor that is readable once there is news.
+    Bell = 12,
+    /// Another request was to end.
+    Cancel = 13,
 }
 
 impl Did {
     fn decode(byte: u8) -> Did {
         use Did::*;
-        [Accept, Receive, Send, ReceiveAttach, SendAttach, Exit, Mail, FutexReply, FutexEvent, FutexRoom, Hangup]
-            [byte as usize - 1]
+        [
+            Accept,
+            Receive,
+            Send,
+            ReceiveAttach,
+            SendAttach,
+            Exit,
+            Mail,
+            FutexReply,
+            FutexEvent,
+            FutexRoom,
+            Hangup,
+            Bell,
+            Cancel,
+        ][byte as usize - 1]
     }
 }
 
@@ -85,7 +102,7 @@ impl Io {
     }
 
     fn push(&mut self, slot: u32, did: Did, entry: squeue::Entry) {
-        let entry = entry.user_data((slot as u64) << 8 | did as u64);
+        let entry = entry.user_data(user_data(slot, did));
         // SAFETY: the submitter keeps the request's memory alive (see the top of the file).
         while unsafe { self.ring.submission().push(&entry) }.is_err() {
             // The queue is full: hand what is there to the kernel, which empties it.
@@ -135,6 +152,16 @@ impl Io {
     /// Completes when the peer of a stream has closed its end, whether or not what it sent before has been read.
     pub fn wait_hangup(&mut self, slot: u32, fd: RawFd) {
         self.push(slot, Did::Hangup, opcode::PollAdd::new(Fd(fd), libc::POLLRDHUP as u32).build());
+    }
+
+    /// Completes when there is something to read.
+    pub fn wait_readable(&mut self, slot: u32, did: Did, fd: RawFd) {
+        self.push(slot, did, opcode::PollAdd::new(Fd(fd), libc::POLLIN as u32).build());
+    }
+
+    /// Ends a request of this slot's, which completes then, as this does.
+    pub fn cancel(&mut self, slot: u32, what: Did, did: Did) {
+        self.push(slot, did, opcode::AsyncCancel::new(user_data(slot, what)).build());
     }
 
     /// # Safety
@@ -192,6 +219,10 @@ impl Io {
             more: io_uring::cqueue::more(c.flags()),
         }));
     }
+}
+
+fn user_data(slot: u32, did: Did) -> u64 {
+    (slot as u64) << 8 | did as u64
 }
 
 /// Whether a request that ended like this is to be made again.

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use orion_transport::carrier::VerbsPort;
 use orion_transport::proof::Token;
 
 use super::security::Security;
@@ -15,6 +16,8 @@ pub struct Settings {
     pub listen: Option<SocketAddr>,
     /// Virtual machines that share memory with us.
     pub guests: Vec<Guest>,
+    /// Where clients come whose devices write into ours, and by which port of ours.
+    pub verbs: Option<(SocketAddr, VerbsPort)>,
     pub token: Option<Token>,
     /// Where the agent of a pool comes. Then only who has a lease is let in.
     pub pool: Option<PathBuf>,

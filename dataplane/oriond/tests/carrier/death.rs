@@ -25,7 +25,7 @@ fn say_hello(channel: &mut Channel) -> Welcome {
     begin(channel).0
 }
 
-fn begin(channel: &mut Channel) -> (Welcome, LaneKey) {
+pub fn begin(channel: &mut Channel) -> (Welcome, LaneKey) {
     let (request, said) = request(channel, &hello());
     channel.send(&request, &[]).expect("sending the request");
     let (answer, body, _) = channel.recv_frame().expect("receiving the welcome");

@@ -374,7 +374,7 @@ fn a_second_oriond_on_the_same_socket_is_refused_and_a_stale_socket_is_not() {
 on_each_carrier! {
     fn more_sessions_than_allowed_are_refused_until_one_ends(server: &Oriond, transport: Transport) {
         let _ = server;
-        let server = Oriond::start(&["--sessions-max", "2"]);
+        let server = Oriond::start_for(transport, &["--sessions-max", "2"]);
         let first = Client::attach(&server, transport);
         let _second = Client::attach(&server, transport);
         let (reason, text) = refusal(&server, transport, &hello());
@@ -509,7 +509,7 @@ fn settings_of_their_own_start_no_more_workers_than_sessions() {
 on_each_carrier! {
     fn a_client_that_does_not_start_its_session_loses_it(server: &Oriond, transport: Transport) {
         let _ = server;
-        let server = Oriond::start(&["--sessions-max", "1"]);
+        let server = Oriond::start_for(transport, &["--sessions-max", "1"]);
         let mut channel = server.dial(transport);
         let request = request(&mut channel, &hello()).0;
             channel.send(&request, &[]).expect("sending");

@@ -49,12 +49,15 @@ pub enum Transport {
     Tls,
     /// A guest's memory without a guest: a file in place of its device.
     Ivshmem,
+    /// Where there is a device: see the conformance suite's virtual machine.
+    #[cfg(feature = "rdma")]
+    Rdma,
     #[cfg(debug_assertions)]
     Doorbell,
 }
 
 impl Transport {
-    /// For a test that is about all of them together.
+    /// For a test that is about all of them together, on any machine.
     pub const ALL: &[Transport] = &[
         Transport::Shm,
         Transport::Tcp,
@@ -77,6 +80,15 @@ impl Transport {
         Trust { always: self == Transport::Tls, ..Trust::default() }
     }
 
+    /// What a server that is reached so is told beyond what all are.
+    pub fn options(self) -> &'static [&'static str] {
+        match self {
+            #[cfg(feature = "rdma")]
+            Transport::Rdma => &["--rdma", "127.0.0.1:0"],
+            _ => &[],
+        }
+    }
+
     pub fn is_local(self) -> bool {
         self.carrier().leads_to == Leads::ToPath
     }
@@ -88,6 +100,8 @@ pub struct Oriond {
     pub tcp: String,
     /// Of the guest that there is not.
     pub segment: PathBuf,
+    #[cfg(feature = "rdma")]
+    rdma: String,
     dir: PathBuf,
     log: PathBuf,
     ready: BufReader<std::fs::File>,
@@ -96,6 +110,11 @@ pub struct Oriond {
 impl Oriond {
     pub fn start(arguments: &[&str]) -> Oriond {
         Oriond::start_in(&[], arguments)
+    }
+
+    /// That is reached in this way, among others.
+    pub fn start_for(transport: Transport, arguments: &[&str]) -> Oriond {
+        Oriond::start(&[transport.options(), arguments].concat())
     }
 
     /// With these environment variables.
@@ -162,9 +181,20 @@ impl Oriond {
         let mut line = String::new();
         let mut ready = BufReader::new(std::fs::File::from(ready));
         ready.read_line(&mut line).expect("waiting for oriond");
-        let tcp = line.split_whitespace().find_map(|a| a.strip_prefix("tcp:")).unwrap_or_default().to_owned();
+        let address =
+            |scheme| line.split_whitespace().find_map(|a| a.strip_prefix(scheme)).unwrap_or_default().to_owned();
         let segment = segment_of(&dir);
-        let oriond = Oriond { child, socket, tcp, segment, dir, log, ready };
+        let oriond = Oriond {
+            child,
+            socket,
+            tcp: address("tcp:"),
+            segment,
+            #[cfg(feature = "rdma")]
+            rdma: address("rdma:"),
+            dir,
+            log,
+            ready,
+        };
         assert!(!line.is_empty(), "oriond did not start:\n{}", oriond.log());
         oriond
     }
@@ -195,6 +225,8 @@ impl Oriond {
     pub fn server(&self, transport: Transport) -> Server {
         let place = match transport.carrier().leads_to {
             Leads::ToPath => Place::Path(self.socket.clone()),
+            #[cfg(feature = "rdma")]
+            Leads::ToHost if transport == Transport::Rdma => Place::Host(self.rdma.clone()),
             Leads::ToHost => Place::Host(self.tcp.clone()),
             Leads::ToDevice => Place::Device(self.segment.display().to_string()),
         };

@@ -17,6 +17,8 @@ mod image;
 mod leaks;
 mod lease;
 mod log;
+#[cfg(feature = "rdma")]
+mod rdma;
 mod share;
 mod speed;
 #[cfg(debug_assertions)]
@@ -46,6 +48,11 @@ macro_rules! on_each_carrier {
             crate::on_each_carrier! { test tcp Tcp [$($argument),*] $(#[$attr])* }
             crate::on_each_carrier! { test tls Tls [$($argument),*] $(#[$attr])* }
             crate::on_each_carrier! { test ivshmem Ivshmem [$($argument),*] $(#[$attr])* }
+            #[cfg(feature = "rdma")]
+            crate::on_each_carrier! {
+                test rdma Rdma [$($argument),*]
+                #[ignore = "it takes an RDMA device: dataplane/conformance/vm/rdma.sh has one"] $(#[$attr])*
+            }
             #[cfg(debug_assertions)]
             crate::on_each_carrier! { test doorbell Doorbell [$($argument),*] $(#[$attr])* }
         }
@@ -54,7 +61,7 @@ macro_rules! on_each_carrier {
         $(#[$attr])*
         #[test]
         fn $carrier() {
-            run(&Oriond::start(&[$($argument),*]), Transport::$transport);
+            run(&Oriond::start_for(Transport::$transport, &[$($argument),*]), Transport::$transport);
         }
     };
 }

@@ -4,6 +4,7 @@
 //! | --- | --- | --- | --- |
 //! | [`shm`] | shared: the worker's are mapped here | words in them are slept on | its socket closes |
 //! | [`tcp`] | mirrored: threads copy what changes | the same, in one's own | a connection ends or falls silent |
+//! | [`rdma`] | mirrored, as by [`tcp`]; devices write what changes | the same | as by [`tcp`], or nothing is acknowledged |
 //! | [`ivshmem`] | shared: a device's memory is the worker's too | looked for | a word is not counted up |
 //! | `doorbell` (for tests) | shared, as by [`shm`] | an eventfd for each seat | its socket closes |
 //!
@@ -14,6 +15,7 @@ mod contract;
 #[cfg(debug_assertions)]
 mod doorbell;
 pub mod ivshmem;
+pub mod rdma;
 mod shm;
 pub mod tcp;
 
@@ -28,10 +30,12 @@ use orion_wire::view::View;
 use crate::client::{Caller, NoSession, Tuning};
 pub use crate::scatter::Listener;
 pub use contract::{Attached, Carrier, Death, Security, Way};
+pub use rdma::choice::VerbsPort;
 
 static WAYS: &[&dyn Way] = &[
     &shm::Shm,
     &tcp::Tcp,
+    &rdma::Rdma,
     &ivshmem::Ivshmem,
     #[cfg(debug_assertions)]
     &doorbell::Doorbell,

@@ -65,7 +65,7 @@ pub struct Lent {
 }
 
 /// Makes a session ready to be carried, of its number and the worker's memory. Unmapping that is the nursery's.
-pub type Prepare = fn(u64, Memory, Sender<Order>) -> io::Result<Arc<dyn Session>>;
+pub type Prepare = Arc<dyn Fn(u64, Memory, Sender<Order>) -> io::Result<Arc<dyn Session>> + Send + Sync>;
 
 /// A client's connection, when its handshake is over.
 pub struct Connection {

@@ -5,6 +5,7 @@
 
 pub mod contract;
 mod ivshmem;
+mod rdma;
 mod shm;
 mod tcp;
 
@@ -16,7 +17,7 @@ use super::settings::Settings;
 /// Each opens the places that the operator wants.
 type Open = fn(&Settings) -> Result<Vec<Box<dyn Listener>>, String>;
 
-const OPENED: &[Open] = &[shm::open, tcp::open, ivshmem::open];
+const OPENED: &[Open] = &[shm::open, tcp::open, rdma::open, ivshmem::open];
 
 pub fn open(settings: &Settings) -> Result<Vec<Box<dyn Listener>>, String> {
     let mut all = Vec::new();

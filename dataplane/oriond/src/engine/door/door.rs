@@ -528,7 +528,7 @@ impl Door {
         let layout = Layout { heap_bytes: welcome.heap_bytes };
         let fd = g.memory.take().ok_or("the worker's welcome came without its memory")?;
         let memory = Memory::open(fd, layout).map_err(|e| format!("mapping the session memory failed: {e}"))?;
-        let prepare = g.prepare.expect("else its worker has the connection, and greets");
+        let prepare = g.prepare.as_ref().expect("else its worker has the connection, and greets");
         let shared = prepare(g.session, memory, self.nursery.clone())
             .map_err(|e| format!("mapping the session's heap failed: {e}"))?;
         if let Some(session) = self.sessions.get_mut(g.session) {

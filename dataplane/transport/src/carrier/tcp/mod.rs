@@ -59,9 +59,9 @@ const LANE_BYTES: usize = 128 << 10;
 const LANE_SPIN: Duration = Duration::from_micros(200);
 /// How long a posted copy to the host is kept back for the wait that usually follows: two messages cost the server's
 /// engine twice the receiving, and an acknowledgement in between.
-const WAIT_FOLLOWS: Duration = Duration::from_micros(3);
+pub(in crate::carrier) const WAIT_FOLLOWS: Duration = Duration::from_micros(3);
 /// A sleeping pump looks this often whether the session is over.
-const NAP: Duration = Duration::from_millis(500);
+pub(in crate::carrier) const NAP: Duration = Duration::from_millis(500);
 /// Chunks that may wait for one lane. Bounds memory; the send pump waits beyond it.
 const CHUNKS_QUEUED_MAX: usize = 4096;
 
@@ -104,7 +104,7 @@ impl Way for Tcp {
         let commands = memory.consumer(Which::Command).map_err(|e| format!("mapping the command ring failed: {e}"))?;
         let link = Arc::new(TcpLink {
             main,
-            under_way: UnderWay { batches: Mutex::default(), ring: commands.releaser() },
+            under_way: UnderWay::new(commands.releaser()),
             lanes: (0..tuning.lanes.min(LANES_MAX)).map(|_| Lane::default()).collect(),
             lanes_ready: AtomicUsize::new(0),
             counts: LaneCounts::default(),
@@ -307,7 +307,7 @@ fn finish(link: &TcpLink, end: Result<(), Death>) {
 
 /// Commands that were sent and that the worker may not have taken yet. The application gets their room in its ring
 /// back when the worker has.
-struct UnderWay {
+pub(in crate::carrier) struct UnderWay {
     batches: Mutex<VecDeque<Batch>>,
     ring: Releaser,
 }
@@ -320,10 +320,14 @@ struct Batch {
 }
 
 impl UnderWay {
+    pub(in crate::carrier) fn new(ring: Releaser) -> UnderWay {
+        UnderWay { batches: Mutex::default(), ring }
+    }
+
     /// Finer than this nobody needs to know.
     const BATCH_BYTES_MIN: u64 = 16 << 10;
 
-    fn sent(&self, worker_to: u64, to: u64) {
+    pub(in crate::carrier) fn sent(&self, worker_to: u64, to: u64) {
         let mut batches = self.batches.lock().expect("nothing panics under this lock");
         match batches.back_mut() {
             Some(last) if last.to - last.from < Self::BATCH_BYTES_MIN => (last.to, last.worker_to) = (to, worker_to),
@@ -335,7 +339,7 @@ impl UnderWay {
     }
 
     /// The worker has taken its ring's bytes up to `worker_to`. Claiming too much only hurts whoever claims it.
-    fn taken(&self, worker_to: u64) {
+    pub(in crate::carrier) fn taken(&self, worker_to: u64) {
         let mut batches = self.batches.lock().expect("nothing panics under this lock");
         let mut released = None;
         while let Some(batch) = batches.pop_front_if(|b| b.worker_to <= worker_to) {
@@ -587,7 +591,7 @@ fn receive_chunks(link: &TcpLink, index: usize, socket: &OwnedFd, mut receiver: 
     }
 }
 
-fn wake(word: &AtomicU32) {
+pub(in crate::carrier) fn wake(word: &AtomicU32) {
     if word.swap(0, Ordering::SeqCst) != 0 {
         futex::wake_all(word, Among::Threads);
     }
@@ -603,7 +607,7 @@ mod tests {
         const KIB: u64 = 1 << 10;
         let memory = Memory::create(Layout { heap_bytes: 1 << 20 }).unwrap();
         let (mut p, mut c) = (memory.producer(Which::Command).unwrap(), memory.consumer(Which::Command).unwrap());
-        let under_way = UnderWay { batches: Mutex::default(), ring: c.releaser() };
+        let under_way = UnderWay::new(c.releaser());
         // The worker's ring gets half of what is in ours.
         for batch in 1..=8 {
             assert!(p.push(&[&[0; 8 << 10]]).unwrap());

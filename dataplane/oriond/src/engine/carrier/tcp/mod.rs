@@ -7,7 +7,7 @@
 
 mod lane;
 mod session;
-mod shared;
+pub(super) mod shared;
 mod wire;
 
 use std::io;
@@ -46,7 +46,7 @@ struct Place {
 }
 
 /// The port of one that was killed is free when the kernel is done with its ring, some milliseconds after its end.
-fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+pub(super) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     let until = Instant::now() + PREDECESSOR_GONE;
     loop {
         match TcpListener::bind(address) {
@@ -77,7 +77,7 @@ impl Listener for Place {
     }
 
     fn prepare(&self) -> Option<Prepare> {
-        Some(|session, memory, nursery| Ok(Arc::new(Shared::new(session, memory, nursery)?)))
+        Some(Arc::new(|session, memory, nursery| Ok(Arc::new(Shared::new(session, memory, nursery)?))))
     }
 }
 

@@ -56,9 +56,19 @@ impl Address {
 }
 
 /// Unmaps when the last user is gone. Unmapping a large heap takes milliseconds, so somebody else does it.
-struct Mapped {
+pub(in crate::engine::carrier) struct Mapped {
     memory: Option<Memory>,
     nursery: Sender<Order>,
+}
+
+impl Mapped {
+    pub(in crate::engine::carrier) fn new(memory: Memory, nursery: Sender<Order>) -> Mapped {
+        Mapped { memory: Some(memory), nursery }
+    }
+
+    pub(in crate::engine::carrier) fn memory(&self) -> &Memory {
+        self.memory.as_ref().expect("taken only when dropped")
+    }
 }
 
 impl Drop for Mapped {
@@ -73,8 +83,8 @@ impl Drop for Mapped {
 impl Shared {
     pub fn new(session: u64, memory: Memory, nursery: Sender<Order>) -> std::io::Result<Shared> {
         // Owned from here on, so that a failure below unmaps what was mapped so far.
-        let mapped = Mapped { memory: Some(memory), nursery };
-        let heap = mapped.memory.as_ref().expect("just put there").map_heap(None)?;
+        let mapped = Mapped::new(memory, nursery);
+        let heap = mapped.memory().map_heap(None)?;
         Ok(Shared {
             session,
             heap,
@@ -94,7 +104,7 @@ impl Shared {
     }
 
     pub fn memory(&self) -> &Memory {
-        self.mapped.memory.as_ref().expect("taken only when dropped")
+        self.mapped.memory()
     }
 
     /// Lets one connection in for a lane, once in the life of the session: the end of a lane is the end of the session.

@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# Sessions over RDMA, in a virtual machine with Soft-RoCE: few machines have a device, and most kernels of containers
+# cannot make one.
+#   rdma.sh [PART…]    carrier: what oriond's carrier suite has for RDMA; pipe: the stream below it; facts: the driver's
+#                      facts through Orion; all of them by default
+# Needs what boot.sh does, and Debian's ibverbs-providers, iproute2, cmake and libclang. What it finds says nothing about
+# how fast a device is.
+set -euo pipefail
+root=$(cd "$(dirname "$0")/../../.." && pwd)
+cd "$root"
+parts=" ${*:-pipe carrier facts} "
+
+fail() { echo "vm: $*" >&2; exit 1; }
+
+provider=$(compgen -G "/usr/lib/x86_64-linux-gnu/libibverbs/librxe-rdmav*.so") ||
+    fail "Soft-RoCE's library is missing; install Debian's ibverbs-providers"
+
+# With the same features everywhere, so that nothing is built twice.
+features=oriond/rdma,orion-shim/rdma,orion-transport/rdma
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+build() { cargo "$@" --features "$features" >>"$log" 2>&1 || { cat "$log"; fail "cargo $* failed"; }; }
+build build -p oriond -p orion-shim -p orion-run -p orion-conformance -p orion-transport
+build test -p oriond --test carrier -p orion-transport --lib -p orion-shim --no-run
+built() { sed -n "s,.*Executable $1 (\(.*\))$,\1,p" "$log"; }
+carrier=$(built tests/carrier/main.rs)
+pipe=$(built "unittests src/lib.rs" | grep orion_transport)
+target=$(dirname "$(dirname "$(realpath "$carrier")")")
+
+dataplane/conformance/vm/boot.sh --seconds "${ORION_VM_SECONDS:-600}" --memory 3000 \
+    --module crc32_generic --module dummy --module ib_uverbs --module rdma_rxe \
+    --program ip --program rdma --program "$carrier=carrier" --program "$pipe=pipe" --program "$target/oriond" \
+    --program "$target/orion-run" --program "$target/orion-facts" --file "$target/libcuda.so=/bin/libcuda.so.1" \
+    --library libibverbs.so.1 --library librdmacm.so.1 \
+    --library "$provider" --file /etc/libibverbs.d/rxe.driver - <<END
+/bin/ip link show dummy0 >/dev/null 2>&1 || /bin/ip link add dummy0 type dummy
+/bin/ip addr add 10.9.0.1/24 dev dummy0
+/bin/ip link set dummy0 up
+rdma link add rxe0 type rxe netdev dummy0 || exit
+mkdir -p "$target"
+ln -s /bin/oriond "$target/oriond"
+export ORION_TEST_LINK=dummy0 ORION_QUIET=1
+status=0
+case "$parts" in *" pipe "*) pipe --test-threads 1 --ignored over_rdma of_rdma 2>&1 || status=1 ;; esac
+case "$parts" in *" carrier "*) carrier --test-threads 1 --ignored ${ORION_VM_FILTER:-rdma} 2>&1 || status=1 ;; esac
+case "$parts" in *" facts "*)
+    orion-run --software-gpu --no-preload --transport rdma -- orion-facts ${ORION_VM_FACTS:---quiet} 2>&1 || status=1 ;;
+esac
+exit \$status
+END

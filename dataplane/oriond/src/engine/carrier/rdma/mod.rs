@@ -1,0 +1,115 @@
+//! Clients elsewhere whose devices write into ours: an engine copies between the inbox that they write to and the
+//! session memory that the worker sees.
+//!
+//! They come to an address of their own, by TCP: the handshake is as over [`super::tcp`]. The worker has nothing of a
+//! device, and its cell need not be open for one.
+
+mod session;
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+
+use orion_ring::{Heap, Memory};
+use orion_telemetry::report::Wire;
+use orion_transport::carrier::rdma::Device;
+use orion_transport::socket;
+use tracing::{info, warn};
+
+use super::contract::{Connection, Lane, Listener, Main, Prepare, Session, Visitor};
+use super::tcp::bind;
+use super::tcp::shared::Mapped;
+use crate::engine::peer::Peer;
+use crate::engine::security::Security;
+use crate::engine::settings::Settings;
+use crate::engine::workers::nursery::Order;
+
+pub fn open(settings: &Settings) -> Result<Vec<Box<dyn Listener>>, String> {
+    let Some((address, wanted)) = &settings.verbs else { return Ok(Vec::new()) };
+    let security = settings.security.clone().expect("an address was given");
+    if settings.token.is_none() && settings.pool.is_none() && !security.insecure && !security.wants_certificate {
+        return Err(format!(
+            "refusing to let programs in by RDMA on {address} without a token: every user of a machine that reaches it \
+             could use the GPUs; give --token-file or --client-ca, or --insecure if that is what you want"
+        ));
+    }
+    let device = Device::open(wanted).map_err(|why| format!("--rdma {address} is not to be had: {why}"))?;
+    let socket = bind(*address).map_err(|e| format!("listening on {address} failed: {e}"))?;
+    info!(device = device.words(), %address, "RDMA is offered");
+    if !address.ip().is_loopback() {
+        warn!("what sessions over RDMA move is not encrypted: whoever can listen on its network reads it");
+    }
+    Ok(vec![Box::new(Place { socket, address: *address, device, security })])
+}
+
+struct Place {
+    socket: TcpListener,
+    address: SocketAddr,
+    device: Arc<Device>,
+    security: Arc<Security>,
+}
+
+impl Listener for Place {
+    fn fd(&self) -> RawFd {
+        self.socket.as_raw_fd()
+    }
+
+    fn address(&self) -> String {
+        format!("rdma:{}", self.socket.local_addr().unwrap_or(self.address))
+    }
+
+    fn receive(&self, socket: &OwnedFd) -> io::Result<Visitor> {
+        socket::tune_tcp(socket.as_fd())?;
+        Ok(Visitor::from(Peer::remote(socket)))
+    }
+
+    fn security(&self) -> Option<Arc<Security>> {
+        Some(self.security.clone())
+    }
+
+    fn prepare(&self) -> Option<Prepare> {
+        let device = self.device.clone();
+        Some(Arc::new(move |session, memory, nursery| {
+            Ok(Arc::new(Shared::new(session, memory, nursery, device.clone())?))
+        }))
+    }
+}
+
+/// What is known of a session without its connection.
+struct Shared {
+    session: u64,
+    heap: Heap,
+    device: Arc<Device>,
+    mapped: Mapped,
+}
+
+impl Shared {
+    fn new(session: u64, memory: Memory, nursery: Sender<Order>, device: Arc<Device>) -> io::Result<Shared> {
+        // Owned from here on, so that a failure below unmaps what was mapped so far.
+        let mapped = Mapped::new(memory, nursery);
+        let heap = mapped.memory().map_heap(None)?;
+        Ok(Shared { session, heap, device, mapped })
+    }
+}
+
+impl Session for Shared {
+    fn carry(self: Arc<Self>, client: Connection, attach: OwnedFd) -> io::Result<Box<dyn Main>> {
+        Ok(session::Carried::new(client, attach, self)?)
+    }
+
+    /// Bulk data goes where all goes.
+    fn claim_lane(&self, _: usize) -> bool {
+        false
+    }
+
+    fn join(self: Arc<Self>, _: Connection, _: usize) -> Box<dyn Lane> {
+        unreachable!("no lane is ever let in")
+    }
+
+    /// The system counts nothing of what devices write.
+    fn wire(&self) -> Option<Wire> {
+        None
+    }
+}

@@ -1,0 +1,410 @@
+//! The worker on another machine, and devices on both that write into each other's memory: RDMA verbs, over InfiniBand
+//! or RoCE.
+//!
+//! The handshake is as over TCP: the same challenges, the same encryption. Over its connection the ends then tell each
+//! other their queue pairs' numbers and keys, and from there on it is silent: its end is the session's. What the
+//! session has to say are the frames of [`crate::stream`], which devices write into the other side's inbox.
+//!
+//! ```text
+//! orion-send      command ring, heap -> outbox -> device        orion-receive   inbox -> reply and event ring, heap
+//! choice   which port               ends     what the ends tell each other        works   what devices are asked
+//! window   who may write how much   pipe     a stream of bytes over all that      verbs   devices and queue pairs
+//! ```
+//! Nothing encrypts what devices write: whoever can listen between them reads it. Nor does a device reach anything but
+//! the inbox: heap and rings are copied into and out of it by the threads here and by oriond's engine, for pages of the
+//! heap come and go with what the application allocates, and a device keeps those that it was shown.
+
+// UNSAFETY: poll, recv, and copies into heap memory by address.
+
+pub mod choice;
+pub mod ends;
+#[cfg(not(feature = "rdma"))]
+mod missing;
+pub mod pipe;
+#[cfg(feature = "rdma")]
+mod verbs;
+pub mod window;
+pub mod works;
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use orion_ring::bell::{Bell, Futex};
+use orion_ring::futex::{self, Among};
+use orion_ring::memory::Which;
+use orion_ring::{Consumer, Heap, Memory, Spin};
+use orion_wire::address::Server;
+use orion_wire::hello::kind;
+use orion_wire::record::HeapRange;
+use orion_wire::{Fault, Pages};
+
+use super::contract::{Attached, Carrier, Death, Lost, Security, Way};
+use super::tcp::{self, NAP, UnderWay, WAIT_FOLLOWS, wake};
+use crate::channel::Channel;
+use crate::client::handshake::{
+    Caller, Greeted, NoSession, Tuning, answer_to, greet, layout, map_heap, mapping_failed, shutdown, start,
+};
+use crate::client::say;
+use crate::gather::{Gather, Stripe};
+use crate::lanes::{LANES_MAX, LaneCounts};
+use crate::scatter::{Blocked, Listener, Scatter};
+use crate::socket;
+use crate::stream::Frame;
+use crate::thread::{spawn, with_signals_blocked};
+use choice::VerbsPort;
+use ends::End;
+#[cfg(not(feature = "rdma"))]
+pub use missing::{Device, Pair};
+use pipe::Pipe;
+#[cfg(feature = "rdma")]
+pub use verbs::{Device, Pair};
+
+/// Of an inbox, and of an outbox. Both are locked in memory for as long as the session runs, at both ends.
+pub const RING_BYTES: usize = 1 << 20;
+/// Writes with a notice that may be under way; a peer has posted so many receives.
+pub const BATCHES_MAX: u32 = 128;
+/// Receives that are posted: for those, and for credits, of which at most nine can be under way, for each stands for a
+/// quarter of the batches or of the bytes.
+pub const RECEIVES: u32 = BATCHES_MAX + 32;
+/// Work requests in a device's queue: a batch that goes around the ring's end is two, and there are credits and beats.
+pub const WORKS_MAX: u32 = 2 * BATCHES_MAX + 32;
+/// A device sends again what is not acknowledged for so long: 4.096 us times two to the power of this, 0.27 s. It may
+/// take up to four times as long, says the standard.
+pub const ACKNOWLEDGED_WITHIN: u8 = 16;
+/// How often it does. Then the queue pair is in error. Seven is the most that there is, and Soft-RoCE takes seven for
+/// without end.
+pub const RETRIES: u8 = 6;
+/// So a peer is taken for lost after 2 s to this.
+pub const ACKNOWLEDGED_SECONDS_MAX: u64 = 8;
+/// How often a client that has nothing to say writes nothing, so that a way that is down is found out about: less than
+/// 11 s with the above. The server hears of it by the TCP connection's end.
+const BEAT: Duration = Duration::from_millis(1500);
+/// Looks at a port, at beats, that find it down until a session is given up whose device does not notice by itself. A
+/// port that is down for a moment is none of our business: devices send again.
+const DOWN_MAX: u32 = 4;
+/// For the other side's end of the queue pair.
+const ENDS_SECONDS_MAX: i64 = 10;
+const RECEIVE_BYTES: usize = 128 << 10;
+
+pub struct Rdma;
+
+impl Way for Rdma {
+    fn name(&self) -> &'static str {
+        "rdma"
+    }
+
+    /// The worker shares its own with the engine that serves us there, and rings that.
+    fn pages(&self) -> Pages {
+        Pages::Mirrored
+    }
+
+    fn reach(&self, server: &Server, caller: &Caller) -> Result<(Channel, bool), NoSession> {
+        Ok((tcp::reach(server, &tcp::way(server, caller)?)?, false))
+    }
+
+    fn attach(
+        &self,
+        server: &Server,
+        caller: &Caller,
+        tuning: Tuning,
+        listener: Listener,
+    ) -> Result<Attached, NoSession> {
+        let unavailable = |why: String| format!("{server} is reached by RDMA, and that is not to be had here: {why}");
+        // Before anybody is bothered.
+        let device = VerbsPort::from_environment().and_then(|wanted| Device::open(&wanted)).map_err(unavailable)?;
+        let pipe = Pipe::new(Pair::new(device).map_err(unavailable)?);
+        let mut main = tcp::reach(server, &tcp::way(server, caller)?)?;
+        let Greeted { welcome, .. } = greet(server, &mut main, caller, false)?;
+        let layout = layout(&welcome).expect("greet has checked it");
+        let memory = Memory::create(layout).map_err(|e| format!("creating the session memory failed: {e}"))?;
+        let heap = map_heap(&memory).map_err(|e| mapping_failed(layout.heap_bytes, e))?;
+        start(server, &mut main, &self.start(heap.base() as u64), &[])?;
+        connect(server, &mut main, &pipe)?;
+        let security = Security {
+            is_proved: caller.token.is_some() || caller.lease.is_some() || caller.trust.says_whom(),
+            // The handshake was, where it crossed a network; what devices write is not.
+            is_encrypted: Some(false),
+        };
+        let main = main.into_parts().0;
+
+        let commands = memory.consumer(Which::Command).map_err(|e| format!("mapping the command ring failed: {e}"))?;
+        let link = Arc::new(Link {
+            main,
+            pipe,
+            under_way: UnderWay::new(commands.releaser()),
+            down: AtomicU32::new(0),
+            room_waits: AtomicU32::new(0),
+            heap,
+            listener,
+            spin: Spin::adaptive(Duration::from_micros(tuning.spin_us)),
+            lost: Lost::default(),
+        });
+        start_pumps(&link, &memory, commands).map_err(|e| format!("starting the connection's threads failed: {e}"))?;
+        Ok(Attached::new(welcome, memory, heap, security, link))
+    }
+}
+
+/// The ends tell each other where they are. The server has made its own ready when it answers.
+fn connect(server: &Server, main: &mut Channel, pipe: &Pipe) -> Result<(), NoSession> {
+    let failed = |e: io::Error| format!("telling {server} about a queue pair failed: {e}");
+    socket::receive_timeout(main.as_fd(), ENDS_SECONDS_MAX).map_err(failed)?;
+    main.send_frame(kind::ENDS, &pipe.own().encode(), &[]).map_err(failed)?;
+    let (body, _) = answer_to(server, main, kind::ENDS, "where its queue pair is")
+        .map_err(|no| NoSession { text: format!("{}; is that a port that oriond has --rdma for?", no.text), ..no })?;
+    let peer = End::decode(&body).map_err(|f| format!("what {server} says of its queue pair is damaged: {f}"))?;
+    pipe.connect(&peer)?;
+    socket::receive_timeout(main.as_fd(), 0).map_err(failed)?;
+    Ok(())
+}
+
+/// Nothing goes another way than the rest: there is but one.
+pub struct NoLanes;
+
+impl Stripe for NoLanes {
+    fn stripe(&mut self, _: HeapRange) -> Option<u64> {
+        None
+    }
+
+    fn barrier(&self) -> [u64; LANES_MAX] {
+        [0; LANES_MAX]
+    }
+}
+
+struct Link {
+    /// Silent; its end is the session's.
+    main: OwnedFd,
+    pipe: Pipe,
+    under_way: UnderWay,
+    /// Beats, one after the other, at which the port was down.
+    down: AtomicU32,
+    /// 1 while the sending thread sleeps until there is room.
+    room_waits: AtomicU32,
+    heap: Heap,
+    listener: Listener,
+    spin: Spin,
+    lost: Lost,
+}
+
+impl Link {
+    fn lost(&self) -> bool {
+        self.lost.is_set()
+    }
+
+    fn end(&self, death: Death) {
+        if self.lost.set(death) {
+            shutdown(self.main.as_fd());
+            wake(&self.room_waits);
+        }
+    }
+
+    /// Nothing is printed for a connection that merely ended: the callers who notice say it once.
+    fn finish(&self, end: Result<(), Death>) {
+        if let Err(Death::Broke(fault)) = &end
+            && !self.lost()
+        {
+            say::say(format_args!("the connection to the server broke the protocol ({fault}); the session is over"));
+        }
+        self.end(end.err().unwrap_or(Death::Closed));
+    }
+}
+
+impl Carrier for Link {
+    fn pages(&self) -> Pages {
+        Pages::Mirrored
+    }
+
+    /// The other side is the pump threads.
+    fn bell(&self) -> Arc<dyn Bell> {
+        Arc::new(Futex)
+    }
+
+    fn death(&self) -> Option<&Death> {
+        self.lost.death()
+    }
+
+    fn close(&self) {
+        self.end(Death::Closed);
+    }
+
+    fn sockets(&self) -> Vec<RawFd> {
+        std::iter::once(self.main.as_raw_fd()).chain(self.pipe.descriptors()).collect()
+    }
+}
+
+fn start_pumps(link: &Arc<Link>, memory: &Memory, commands: Consumer) -> io::Result<()> {
+    let scatter = Scatter::new(
+        vec![(Frame::Reply, memory.producer(Which::Reply)?), (Frame::Event, memory.producer(Which::Event)?)],
+        link.heap,
+    )
+    .with_listener(Some(link.listener));
+    with_signals_blocked(|| {
+        let l = link.clone();
+        spawn("orion-send".into(), move || {
+            let end = send_commands(&l, commands);
+            l.finish(end);
+        })?;
+        let l = link.clone();
+        spawn("orion-receive".into(), move || {
+            let end = receive(&l, scatter);
+            l.finish(end);
+        })
+    })
+}
+
+fn send_commands(link: &Link, mut commands: Consumer) -> Result<(), Death> {
+    let mut batch = Gather::default();
+    while !link.lost() {
+        let mut taken = batch.collect(Frame::Command, &mut commands, &link.heap, &mut NoLanes)?;
+        let follows = Spin { budget: WAIT_FOLLOWS, ..link.spin };
+        if batch.ends_with_copy_out() && follows.until(|| commands.has_news() != Ok(false)) {
+            taken = batch.collect_after(taken, Frame::Command, &mut commands, &link.heap, &mut NoLanes)?;
+        }
+        if taken == 0 && batch.is_empty() {
+            if !link.spin.until(|| commands.has_news() != Ok(false)) {
+                // A nap that ends because it is over is no reason to look for another 20 ms.
+                while commands.has_news() == Ok(false) && !link.lost() {
+                    commands.sleep(NAP);
+                }
+            }
+            continue;
+        }
+        while !batch.is_empty() {
+            // SAFETY: the parts point to memory that stays mapped for the life of the process.
+            let sent = unsafe { link.pipe.send(batch.parts())? };
+            batch.advance(sent);
+            if sent == 0 {
+                wait_room(link)?;
+            }
+            if link.lost() {
+                return Ok(());
+            }
+        }
+        batch.clear();
+        commands.pass(taken);
+        link.under_way.sent(batch.carried(), commands.passed());
+    }
+    Ok(())
+}
+
+fn wait_room(link: &Link) -> Result<(), Death> {
+    let mut outcome = Ok(false);
+    let mut found = || {
+        outcome = link.pipe.has_room();
+        !matches!(outcome, Ok(false))
+    };
+    if !link.spin.until(&mut found) && !link.lost() {
+        // Set first, then one more look: whoever hears of credits looks at the word afterwards.
+        link.room_waits.store(1, Ordering::SeqCst);
+        if !found() {
+            futex::wait(&link.room_waits, 1, Some(Duration::from_millis(100)), Among::Threads);
+        }
+    }
+    outcome.map(drop)
+}
+
+fn receive(link: &Link, mut scatter: Scatter) -> Result<(), Death> {
+    let mut buffer = vec![0u8; RECEIVE_BYTES];
+    while !link.lost() {
+        if link.pipe.look()? {
+            wake(&link.room_waits);
+        }
+        if let Some((to, len)) = scatter.in_place() {
+            // SAFETY: `in_place` gave `len` writable bytes of the heap.
+            let n = unsafe { link.pipe.copy(to, len) };
+            if n > 0 {
+                scatter.received_in_place(n);
+                link.pipe.take(n)?;
+                continue;
+            }
+        }
+        // SAFETY: the buffer is ours.
+        let n = unsafe { link.pipe.copy(buffer.as_mut_ptr(), buffer.len()) };
+        if n == 0 {
+            wait_news(link)?;
+            continue;
+        }
+        link.pipe.take(n)?;
+        deliver(link, &mut scatter, &buffer[..n])?;
+    }
+    Ok(())
+}
+
+/// Puts it where it belongs, however long that takes the application.
+fn deliver(link: &Link, scatter: &mut Scatter, bytes: &[u8]) -> Result<(), Death> {
+    // There are no lanes, and so nothing that counts up.
+    let counts = LaneCounts::default();
+    let mut at = 0;
+    loop {
+        let (used, blocked) = scatter.feed(&bytes[at..], &counts)?;
+        at += used;
+        if let Some(up_to) = scatter.taken() {
+            link.under_way.taken(up_to);
+        }
+        match blocked {
+            Some(Blocked::Room(ring)) => {
+                scatter
+                    .ring(ring)
+                    .wait_room(1, link.spin, Duration::from_millis(100))
+                    .map_err(|_| Fault("ring positions are impossible"))?;
+            }
+            Some(Blocked::Barrier) => return Err(Fault("a barrier where there are no lanes").into()),
+            None => return Ok(()),
+        }
+        if link.lost() {
+            return Err(Death::Gone);
+        }
+    }
+}
+
+/// Looks for a while, then sleeps until something has come, or the connection has ended.
+fn wait_news(link: &Link) -> Result<(), Death> {
+    let mut outcome = Ok(false);
+    link.spin.until(|| {
+        outcome = link.pipe.look();
+        !matches!(outcome, Ok(false)) || link.lost()
+    });
+    if outcome? {
+        wake(&link.room_waits);
+        return Ok(());
+    }
+    if link.lost() || link.pipe.has_arrivals() || !link.pipe.may_sleep()? {
+        // What made it stay awake may have been credits.
+        wake(&link.room_waits);
+        return Ok(());
+    }
+    let readable = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    let mut entries = [readable(link.pipe.bell()), readable(link.main.as_raw_fd())];
+    // SAFETY: as many valid entries.
+    if unsafe { libc::poll(entries.as_mut_ptr(), 2, BEAT.as_millis() as i32) } == 0 {
+        return beat(link);
+    }
+    if entries[0].revents != 0 {
+        link.pipe.hear();
+    }
+    if entries[1].revents != 0 {
+        return Err(end_of(&link.main));
+    }
+    Ok(())
+}
+
+fn beat(link: &Link) -> Result<(), Death> {
+    if link.pipe.is_up() {
+        link.down.store(0, Ordering::Relaxed);
+    } else if link.down.fetch_add(1, Ordering::Relaxed) + 1 >= DOWN_MAX {
+        return Err(Death::Cut(format!("here, {}", link.pipe.state())));
+    }
+    link.pipe.beat()
+}
+
+/// How a connection has ended on which nothing is said any more.
+fn end_of(socket: &OwnedFd) -> Death {
+    let mut byte = 0u8;
+    // SAFETY: one byte into a local.
+    match unsafe { libc::recv(socket.as_raw_fd(), (&raw mut byte).cast(), 1, libc::MSG_DONTWAIT) } {
+        n if n < 0 => io::Error::last_os_error().into(),
+        _ => Death::Gone,
+    }
+}

@@ -1,0 +1,359 @@
+//! A stream of bytes each way, written by one end into the other's memory: the session's frames go over it as they
+//! would over a TCP connection.
+//!
+//! ```text
+//! out box  |......sent, not acknowledged......|..free..|      in box  |..free..|...arrived...|..free..|
+//!            -- RDMA WRITE WITH IMMEDIATE, to the same offset -->       notice: how many bytes came
+//!                                                      <-- WRITE WITH IMMEDIATE, no bytes: how many were taken
+//! ```
+//! The notice is placed behind the bytes that it tells of: that is what a reliable connection promises. It comes by a
+//! completion, so whoever looks sees it without the system, and whoever sleeps is woken.
+
+// UNSAFETY: copies into and out of memory that the other side's device writes. It is copied by address, and looked at
+// only as a copy.
+
+use std::os::fd::RawFd;
+use std::sync::{Mutex, MutexGuard};
+
+use super::ends::End;
+use super::window::{In, Notice, Out};
+use super::works::{Done, Outcome, Work};
+use super::{ACKNOWLEDGED_SECONDS_MAX, Pair, RING_BYTES};
+use crate::carrier::contract::Death;
+
+/// Of one write: small enough that the other side works on one while the next one is under way.
+const BATCH_BYTES_MAX: usize = 128 << 10;
+/// Completions between two looks at what else there is.
+const NOTICES_MAX: usize = 64;
+
+pub struct Pipe {
+    pair: Pair,
+    out: Mutex<Out>,
+    arrivals: Mutex<In>,
+}
+
+/// A transport that gives up says so by this number (IBV_WC_RETRY_EXC_ERR, IBV_WC_RNR_RETRY_EXC_ERR).
+const NOT_ACKNOWLEDGED: u32 = 12;
+const NOT_RECEIVED: u32 = 13;
+
+/// What a token says: where the bytes end, and how many work requests are done with it.
+fn token(position: u64, works: u32) -> u64 {
+    position << 8 | u64::from(works)
+}
+
+impl Pipe {
+    pub fn new(pair: Pair) -> Pipe {
+        Pipe { pair, out: Mutex::default(), arrivals: Mutex::default() }
+    }
+
+    /// What the other side has to know.
+    pub fn own(&self) -> End {
+        self.pair.own()
+    }
+
+    /// To the other side, once.
+    pub fn connect(&self, peer: &End) -> Result<(), String> {
+        self.pair.connect(peer)
+    }
+
+    fn out(&self) -> MutexGuard<'_, Out> {
+        self.out.lock().expect("nothing panics under this lock")
+    }
+
+    fn arrivals(&self) -> MutexGuard<'_, In> {
+        self.arrivals.lock().expect("nothing panics under this lock")
+    }
+
+    /// Sends from the beginning of the parts, and answers how many of their bytes that was: none where there is no
+    /// room.
+    ///
+    /// # Safety
+    /// The parts are readable.
+    pub unsafe fn send(&self, parts: &[libc::iovec]) -> Result<usize, Death> {
+        let mut out = self.out();
+        self.reap(&mut out)?;
+        let room = out.room().min(BATCH_BYTES_MAX);
+        let at = (out.position() % RING_BYTES as u64) as usize;
+        // SAFETY: the caller vouches for the parts; nothing else is written to what is free of the outbox.
+        let n = unsafe { self.fill(at, room, parts) };
+        if n == 0 {
+            return Ok(0);
+        }
+        let notice = Some(Notice::Written(n as u32).encode());
+        let first = n.min(RING_BYTES - at);
+        let works = 1 + u32::from(first < n);
+        let end = Some(token(out.position() + n as u64, works));
+        let all = match first < n {
+            true => [
+                Work { at, bytes: first, notice: None, token: None },
+                Work { at: 0, bytes: n - first, notice, token: end },
+            ],
+            false => [Work { at, bytes: n, notice, token: end }; 2],
+        };
+        out.posted(n, works);
+        self.pair.post(&all[..works as usize]).map_err(Death::Cut)?;
+        Ok(n)
+    }
+
+    /// Copies at most `room` bytes into the outbox, from this offset around its end.
+    unsafe fn fill(&self, at: usize, room: usize, parts: &[libc::iovec]) -> usize {
+        let mut n = 0;
+        for part in parts {
+            let mut used = 0;
+            while used < part.iov_len && n < room {
+                let to = (at + n) % RING_BYTES;
+                let bytes = (part.iov_len - used).min(room - n).min(RING_BYTES - to);
+                // SAFETY: inside of the part, which the caller vouches for, and of the outbox.
+                unsafe {
+                    let from = part.iov_base.cast::<u8>().add(used);
+                    std::ptr::copy_nonoverlapping(from, self.pair.outbox().add(to), bytes);
+                }
+                (used, n) = (used + bytes, n + bytes);
+            }
+        }
+        n
+    }
+
+    /// Whether [`Self::send`] could send something.
+    pub fn has_room(&self) -> Result<bool, Death> {
+        let mut out = self.out();
+        self.reap(&mut out)?;
+        Ok(out.room() > 0)
+    }
+
+    /// Whether what keeps [`Self::send`] from sending, or credits from being given, ends without a notice.
+    pub fn waits_for_device(&self) -> bool {
+        // One lock after the other: `look` takes both the other way around.
+        let sending = self.out().waits_for_device();
+        sending || self.arrivals().is_due()
+    }
+
+    /// Takes note of what the device has done with what was sent.
+    fn reap(&self, out: &mut Out) -> Result<(), Death> {
+        while let Some(Done { outcome, token, .. }) = self.pair.poll_sent().map_err(Death::Cut)? {
+            match outcome {
+                Outcome::Well => out.completed((token & 0xff) as u32, token >> 8),
+                other => return Err(self.death(other)),
+            }
+        }
+        Ok(())
+    }
+
+    fn death(&self, outcome: Outcome) -> Death {
+        let how = match outcome {
+            Outcome::Failed(NOT_ACKNOWLEDGED) => {
+                format!("nothing acknowledged what was written to it within {ACKNOWLEDGED_SECONDS_MAX} s")
+            }
+            Outcome::Failed(NOT_RECEIVED) => "it takes no notice of what is written to it".to_owned(),
+            Outcome::Failed(status) => format!("the queue pair failed with status {status}"),
+            Outcome::Flushed | Outcome::Well => "the queue pair is in error".to_owned(),
+        };
+        Death::Cut(format!("{how} (here, {})", self.pair.state()))
+    }
+
+    /// Takes note of what has come. True if anything has.
+    pub fn look(&self) -> Result<bool, Death> {
+        let mut arrivals = self.arrivals();
+        let mut some = false;
+        for _ in 0..NOTICES_MAX {
+            let Some(done) = self.pair.poll_arrived().map_err(Death::Cut)? else { break };
+            if done.outcome != Outcome::Well {
+                // What was sent has failed before, and knows better why.
+                self.reap(&mut self.out())?;
+                return Err(self.death(done.outcome));
+            }
+            some = true;
+            self.pair.post_receive().map_err(Death::Cut)?;
+            match Notice::decode(done.notice) {
+                Notice::Written(bytes) => arrivals.arrived(bytes)?,
+                Notice::Taken { bytes, batches } => self.out().given_back(bytes, batches)?,
+            }
+        }
+        self.give_back(&mut arrivals)?;
+        Ok(some)
+    }
+
+    /// Whether something has arrived that was not taken yet.
+    pub fn has_arrivals(&self) -> bool {
+        self.arrivals().ready().1 > 0
+    }
+
+    /// Copies what has arrived, as much of it as lies in a row, and answers how much that was. It stays there until
+    /// [`Self::take`].
+    ///
+    /// # Safety
+    /// `to` is valid for `len` bytes.
+    pub unsafe fn copy(&self, to: *mut u8, len: usize) -> usize {
+        let (at, ready) = self.arrivals().ready();
+        let n = ready.min(len);
+        // SAFETY: inside of the inbox, and the caller vouches for the rest.
+        unsafe { std::ptr::copy_nonoverlapping(self.pair.inbox().add(at), to, n) };
+        n
+    }
+
+    /// Lets so many bytes that have arrived be written over.
+    pub fn take(&self, bytes: usize) -> Result<(), Death> {
+        let mut arrivals = self.arrivals();
+        arrivals.take(bytes);
+        self.give_back(&mut arrivals)
+    }
+
+    fn give_back(&self, arrivals: &mut In) -> Result<(), Death> {
+        if !arrivals.is_due() {
+            return Ok(());
+        }
+        let mut out = self.out();
+        self.reap(&mut out)?;
+        if !out.may_note() {
+            return Ok(());
+        }
+        let notice = Some(arrivals.give_back().encode());
+        let work = Work { at: 0, bytes: 0, notice, token: Some(token(out.position(), 1)) };
+        self.pair.post(&[work]).map_err(Death::Cut)
+    }
+
+    /// Writes nothing to the other side, so that its silence is noticed though nobody has anything to say.
+    pub fn beat(&self) -> Result<(), Death> {
+        let mut out = self.out();
+        self.reap(&mut out)?;
+        if !out.is_idle() || !out.may_note() {
+            return Ok(());
+        }
+        let work = Work { at: 0, bytes: 0, notice: None, token: Some(token(out.position(), 1)) };
+        self.pair.post(&[work]).map_err(Death::Cut)
+    }
+
+    /// Whether the port is up.
+    pub fn is_up(&self) -> bool {
+        self.pair.is_up()
+    }
+
+    /// How the port is doing now, in words.
+    pub fn state(&self) -> String {
+        self.pair.state()
+    }
+
+    /// Has the bell ring for the next notice. False if there is one already.
+    pub fn may_sleep(&self) -> Result<bool, Death> {
+        self.pair.arm().map_err(Death::Cut)?;
+        Ok(!self.look()?)
+    }
+
+    /// Readable when the bell has rung.
+    pub fn bell(&self) -> RawFd {
+        self.pair.bell()
+    }
+
+    /// Takes note of the bell's ringing.
+    pub fn hear(&self) {
+        self.pair.hear();
+    }
+
+    /// All that a forked child has of it.
+    pub fn descriptors(&self) -> Vec<RawFd> {
+        self.pair.descriptors()
+    }
+}
+
+#[cfg(all(test, feature = "rdma"))]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::super::Device;
+    use super::super::choice::VerbsPort;
+    use super::*;
+
+    /// Two ends of one stream, in one process.
+    fn ends() -> [Pipe; 2] {
+        let device = Device::open(&VerbsPort::default()).expect("a device");
+        let ends = [0, 1].map(|_| Pipe::new(Pair::new(device.clone()).expect("a queue pair")));
+        ends[0].connect(&ends[1].own()).expect("connecting");
+        ends[1].connect(&ends[0].own()).expect("connecting");
+        ends
+    }
+
+    fn send(pipe: &Pipe, bytes: &[u8]) -> Result<usize, Death> {
+        let part = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+        // SAFETY: the part is a slice.
+        unsafe { pipe.send(&[part]) }
+    }
+
+    /// What an end says in the end.
+    fn end_of(what: impl Fn() -> Result<(), Death>) -> Death {
+        let begin = Instant::now();
+        loop {
+            if let Err(death) = what() {
+                return death;
+            }
+            assert!(begin.elapsed() < Duration::from_secs(11), "it did not end within 11 s");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    #[test]
+    #[ignore = "it takes an RDMA device: dataplane/conformance/vm/rdma.sh has one"]
+    fn bytes_come_through_both_ways_as_they_were_over_rdma() {
+        let ends = ends();
+        let pattern = |i: u64| (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8;
+        let total = 5 * RING_BYTES as u64 / 2;
+        let sizes = [1usize, 3, 4096, 200, 100_000, 7, 300_000];
+        std::thread::scope(|scope| {
+            for (sender, receiver) in [(0, 1), (1, 0)] {
+                let ends = &ends;
+                scope.spawn(move || {
+                    let (mut sent, mut turn) = (0u64, 0);
+                    while sent < total {
+                        let n = (sizes[turn % sizes.len()] as u64).min(total - sent);
+                        turn += 1;
+                        let bytes: Vec<u8> = (sent..sent + n).map(pattern).collect();
+                        let mut at = 0;
+                        while at < bytes.len() {
+                            at += send(&ends[sender], &bytes[at..]).expect("sending");
+                            std::thread::yield_now();
+                        }
+                        sent += n;
+                    }
+                });
+                scope.spawn(move || {
+                    let (mut got, mut buffer) = (0u64, vec![0; 77_777]);
+                    while got < total {
+                        ends[receiver].look().expect("looking");
+                        // SAFETY: the buffer is ours.
+                        let n = unsafe { ends[receiver].copy(buffer.as_mut_ptr(), buffer.len()) };
+                        ends[receiver].take(n).expect("taking");
+                        assert!(buffer[..n].iter().zip(got..).all(|(b, i)| *b == pattern(i)), "behind byte {got}");
+                        got += n as u64;
+                        std::thread::yield_now();
+                    }
+                });
+            }
+        });
+    }
+
+    #[test]
+    #[ignore = "it takes an RDMA device: dataplane/conformance/vm/rdma.sh has one"]
+    fn a_queue_pair_in_error_ends_both_ends_of_rdma() {
+        let [here, there] = ends();
+        here.pair.break_on_purpose();
+        let death = end_of(|| here.look().map(drop)).of("the worker");
+        assert!(death.contains("the queue pair is in error") && death.contains("rxe0 is up"), "{death}");
+        let death = end_of(|| there.beat()).of("the client");
+        assert!(death.contains("nothing acknowledged what was written to it within 8 s"), "{death}");
+    }
+
+    #[test]
+    #[ignore = "it takes an RDMA device: dataplane/conformance/vm/rdma.sh has one"]
+    fn a_bell_rings_for_who_sleeps_over_rdma() {
+        let [here, there] = ends();
+        let rung = |timeout| {
+            let mut entry = libc::pollfd { fd: there.bell(), events: libc::POLLIN, revents: 0 };
+            // SAFETY: one valid entry.
+            unsafe { libc::poll(&raw mut entry, 1, timeout) > 0 }
+        };
+        assert!(there.may_sleep().expect("arming") && !rung(10));
+        send(&here, b"news").expect("sending");
+        assert!(rung(10_000), "it did not ring");
+        there.hear();
+        assert!(there.look().expect("looking") && there.has_arrivals() && !rung(0));
+    }
+}

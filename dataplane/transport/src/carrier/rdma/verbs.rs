@@ -1,0 +1,674 @@
+//! Devices and queue pairs, by verbs' own nouns.
+
+// UNSAFETY: libibverbs is C. Every object here is made by it, owned by one Rust object and destroyed once, in the
+// order that it wants. Its calls may be made by several threads at a time.
+
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::RawFd;
+use std::ptr::{NonNull, null_mut};
+use std::sync::Arc;
+
+use rdma_mummy_sys as sys;
+
+use super::choice::{VerbsPort, mtu_bytes, mtu_number};
+use super::ends::End;
+use super::works::{Done, Outcome, Work};
+use super::{ACKNOWLEDGED_WITHIN, RECEIVES, RETRIES, RING_BYTES, WORKS_MAX};
+use crate::proof::fresh_nonce;
+
+/// What is written together with its work request, where the device takes so much.
+const INLINE_BYTES: u32 = 220;
+/// Of a network: how many routers a packet may pass.
+const HOPS_MAX: u8 = 64;
+/// How long a sender waits that has found no receive: 0.64 ms, as verbs number it. Receives are posted before there are
+/// credits for them, so only a peer that keeps to no rules finds none, and a few tries are enough.
+const NO_RECEIVE_WAIT: u8 = 12;
+const NO_RECEIVE_RETRIES: u8 = 3;
+
+/// A port of a device, open.
+pub struct Device {
+    context: NonNull<sys::ibv_context>,
+    name: String,
+    port: u8,
+    lid: u16,
+    gid: [u8; 16],
+    gid_index: u8,
+    mtu: u8,
+    is_ethernet: bool,
+    service_level: u8,
+    pkey_index: u16,
+}
+
+// SAFETY: libibverbs lets any thread use a context, several at a time.
+unsafe impl Send for Device {}
+// SAFETY: as above.
+unsafe impl Sync for Device {}
+
+fn last_error() -> io::Error {
+    io::Error::last_os_error()
+}
+
+/// The list of devices, until it is dropped.
+struct List(*mut *mut sys::ibv_device, usize);
+
+impl List {
+    fn new() -> Result<List, String> {
+        let mut count = 0;
+        // SAFETY: a plain call with a local.
+        let all = unsafe { sys::ibv_get_device_list(&mut count) };
+        if !all.is_null() && count > 0 {
+            return Ok(List(all, count as usize));
+        }
+        Err(match last_error().raw_os_error() {
+            Some(libc::EOPNOTSUPP) if all.is_null() => {
+                "libibverbs.so.1 is not on this machine; install Debian's libibverbs1 and ibverbs-providers".into()
+            }
+            _ => "this machine has no RDMA device (/sys/class/infiniband is empty); load its driver, or make one of a \
+                  network interface: rdma link add rxe0 type rxe netdev eth0"
+                .into(),
+        })
+    }
+
+    fn all(&self) -> impl Iterator<Item = (*mut sys::ibv_device, String)> {
+        (0..self.1).map(|i| {
+            // SAFETY: the list has so many entries, each of which has a name.
+            unsafe {
+                let device = *self.0.add(i);
+                (device, CStr::from_ptr(sys::ibv_get_device_name(device)).to_string_lossy().into_owned())
+            }
+        })
+    }
+}
+
+impl Drop for List {
+    fn drop(&mut self) {
+        if !self.0.is_null() {
+            // SAFETY: it came from `ibv_get_device_list`.
+            unsafe { sys::ibv_free_device_list(self.0) };
+        }
+    }
+}
+
+impl Device {
+    /// The port that is wanted, or why it cannot be had and what to do.
+    pub fn open(wanted: &VerbsPort) -> Result<Arc<Device>, String> {
+        let list = List::new()?;
+        let names = || list.all().map(|(_, name)| name).collect::<Vec<_>>().join(", ");
+        let mut objections = Vec::new();
+        for (device, name) in list.all() {
+            if wanted.device.as_ref().is_some_and(|wanted| *wanted != name) {
+                continue;
+            }
+            match Device::open_one(device, name, wanted) {
+                Ok(device) => return Ok(Arc::new(device)),
+                Err(why) => objections.push(why),
+            }
+        }
+        match objections.is_empty() {
+            true => Err(format!("there is no RDMA device {wanted} here; there are {}", names())),
+            false => Err(objections.join("; ")),
+        }
+    }
+
+    fn open_one(device: *mut sys::ibv_device, name: String, wanted: &VerbsPort) -> Result<Device, String> {
+        // SAFETY: the device is in a list that is not freed meanwhile.
+        let context = NonNull::new(unsafe { sys::ibv_open_device(device) })
+            .ok_or_else(|| format!("opening RDMA device {name} failed: {}; see /dev/infiniband", last_error()))?;
+        // From here on it is closed whatever happens.
+        let mut open = Device {
+            context,
+            name,
+            port: 1,
+            lid: 0,
+            gid: [0; 16],
+            gid_index: 0,
+            mtu: 1,
+            is_ethernet: false,
+            service_level: wanted.service_level,
+            pkey_index: wanted.pkey_index,
+        };
+        // SAFETY: all-zero is valid for plain numbers; the call fills it.
+        let mut device: sys::ibv_device_attr = unsafe { std::mem::zeroed() };
+        // SAFETY: the context is open.
+        if unsafe { sys::ibv_query_device(context.as_ptr(), &mut device) } != 0 {
+            return Err(format!("asking RDMA device {} what it is failed: {}", open.name, last_error()));
+        }
+        let ports = match wanted.port {
+            Some(port) => port..=port,
+            None => 1..=device.phys_port_cnt,
+        };
+        let mut objections = Vec::new();
+        for port in ports {
+            open.port = port;
+            match open.take_port(wanted) {
+                Ok(()) => return Ok(open),
+                Err(why) => objections.push(why),
+            }
+        }
+        Err(objections.join("; "))
+    }
+
+    fn attributes(&self) -> io::Result<sys::ibv_port_attr> {
+        // SAFETY: all-zero is valid for plain numbers; the context is open.
+        unsafe {
+            let mut port: sys::ibv_port_attr = std::mem::zeroed();
+            match sys::ibv_query_port(self.context.as_ptr(), self.port, &mut port) {
+                0 => Ok(port),
+                _ => Err(last_error()),
+            }
+        }
+    }
+
+    fn take_port(&mut self, wanted: &VerbsPort) -> Result<(), String> {
+        let (name, number) = (&self.name, self.port);
+        let port = self.attributes().map_err(|e| format!("RDMA device {name} has no port {number}: {e}"))?;
+        if port.state != sys::ibv_port_state::IBV_PORT_ACTIVE {
+            return Err(format!(
+                "port {number} of RDMA device {name} is {}; set its network interface up (ip link set … up), or look \
+                 for its cable, its switch and, on InfiniBand, a subnet manager",
+                state_words(port.state)
+            ));
+        }
+        self.lid = port.lid;
+        self.is_ethernet = port.link_layer == LINK_ETHERNET;
+        self.mtu = port.active_mtu as u8;
+        if let Some(bytes) = wanted.mtu_bytes {
+            let mtu = mtu_number(bytes).expect("the choice was parsed");
+            if mtu > self.mtu {
+                let most = mtu_bytes(self.mtu);
+                return Err(format!("port {number} of RDMA device {name} has packets of {most} bytes, not of {bytes}"));
+            }
+            self.mtu = mtu;
+        }
+        if wanted.pkey_index >= port.pkey_tbl_len {
+            let (index, has) = (wanted.pkey_index, port.pkey_tbl_len);
+            return Err(format!("port {number} of RDMA device {name} has {has} partition keys, and none at {index}"));
+        }
+        let count = port.gid_tbl_len.clamp(0, 256) as usize;
+        let index = match wanted.gid_index {
+            Some(index) => Some(index),
+            None if self.is_ethernet => (0..count).map(|i| i as u8).max_by_key(|i| self.rank(*i)),
+            None => Some(0),
+        };
+        self.gid_index = index.filter(|i| usize::from(*i) < count).unwrap_or_default();
+        self.gid = self.gid_at(self.gid_index).filter(|_| index == Some(self.gid_index)).unwrap_or_default();
+        if self.gid == [0; 16] && (self.is_ethernet || wanted.gid_index.is_some()) {
+            return Err(format!(
+                "port {number} of RDMA device {name} has no address (GID) at index {}; give its network interface an \
+                 IP address (ip addr add … dev …), or another index",
+                index.unwrap_or_default()
+            ));
+        }
+        Ok(())
+    }
+
+    fn gid_at(&self, index: u8) -> Option<[u8; 16]> {
+        let mut gid = sys::ibv_gid { raw: [0; 16] };
+        // SAFETY: the context is open; every byte of the union is valid as one.
+        unsafe {
+            let rc = sys::ibv_query_gid(self.context.as_ptr(), self.port, index.into(), &mut gid);
+            (rc == 0).then_some(gid.raw)
+        }
+    }
+
+    /// How much sooner an address is taken than others: one that can be routed, and that people know.
+    fn rank(&self, index: u8) -> u8 {
+        let Some(gid) = self.gid_at(index).filter(|gid| *gid != [0; 16]) else { return 0 };
+        let path = format!("/sys/class/infiniband/{}/ports/{}/gid_attrs/types/{index}", self.name, self.port);
+        let is_v2 = std::fs::read_to_string(path).is_ok_and(|kind| kind.contains("v2"));
+        let is_ipv4 = gid[..10] == [0; 10] && gid[10..12] == [0xff; 2];
+        let is_link_local = gid[..2] == [0xfe, 0x80];
+        1 + 4 * u8::from(is_v2) + 2 * u8::from(is_ipv4) + u8::from(!is_link_local)
+    }
+
+    /// Which device, port and address it is.
+    pub fn words(&self) -> String {
+        let Device { name, port, gid_index, .. } = self;
+        let kind = if self.is_ethernet { "RoCE" } else { "InfiniBand" };
+        let gid = std::net::Ipv6Addr::from(self.gid);
+        let gid = gid.to_ipv4_mapped().map_or_else(|| gid.to_string(), |ip| ip.to_string());
+        format!("{name} port {port} ({kind}), GID {gid_index} ({gid}), MTU {}", mtu_bytes(self.mtu))
+    }
+
+    /// How its port is doing now.
+    pub fn state(&self) -> String {
+        let state = self.attributes().map_or_else(|e| format!("unknown ({e})"), |port| state_words(port.state).into());
+        format!("port {} of {} is {state}", self.port, self.name)
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        // SAFETY: nothing that was made with it is left: all that is holds the device.
+        unsafe { sys::ibv_close_device(self.context.as_ptr()) };
+    }
+}
+
+const LINK_ETHERNET: u8 = 2;
+
+fn state_words(state: sys::ibv_port_state::Type) -> &'static str {
+    use sys::ibv_port_state::*;
+    match state {
+        IBV_PORT_DOWN => "down",
+        IBV_PORT_INIT => "not set up yet (INIT)",
+        IBV_PORT_ARMED => "not in use yet (ARMED)",
+        IBV_PORT_ACTIVE => "up",
+        IBV_PORT_ACTIVE_DEFER => "deferred",
+        _ => "in no state that there is",
+    }
+}
+
+/// The session's own pages that the device knows: an inbox, and an outbox behind it. Shared, so that a child that the
+/// process forks makes no copies of them; and left out of children anyway.
+struct Region(NonNull<u8>);
+
+impl Region {
+    fn new() -> io::Result<Region> {
+        // SAFETY: a new mapping of whole pages.
+        unsafe {
+            let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
+            let at = libc::mmap(null_mut(), 2 * RING_BYTES, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);
+            if at == libc::MAP_FAILED {
+                return Err(last_error());
+            }
+            let region = Region(NonNull::new(at.cast()).expect("nothing is mapped at zero"));
+            if libc::madvise(at, 2 * RING_BYTES, libc::MADV_DONTFORK) != 0 {
+                return Err(last_error());
+            }
+            Ok(region)
+        }
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // SAFETY: it was mapped so, and the device has let go of it.
+        unsafe { libc::munmap(self.0.as_ptr().cast(), 2 * RING_BYTES) };
+    }
+}
+
+/// Frees what libibverbs has made.
+struct Owned<T>(NonNull<T>, unsafe extern "C" fn(*mut T) -> std::ffi::c_int);
+
+impl<T> Owned<T> {
+    fn new(
+        made: *mut T,
+        free: unsafe extern "C" fn(*mut T) -> std::ffi::c_int,
+        what: &str,
+        device: &Device,
+    ) -> Result<Owned<T>, String> {
+        let e = last_error();
+        NonNull::new(made).map(|made| Owned(made, free)).ok_or_else(|| match e.raw_os_error() {
+            Some(libc::ENOMEM) => format!(
+                "making {what} of RDMA device {} failed: {e}; raise the limit on locked memory (ulimit -l, \
+                 LimitMEMLOCK=) above {} KiB a session",
+                device.name,
+                (2 * RING_BYTES) >> 10
+            ),
+            _ => format!("making {what} of RDMA device {} failed: {e}", device.name),
+        })
+    }
+
+    fn get(&self) -> *mut T {
+        self.0.as_ptr()
+    }
+}
+
+impl<T> Drop for Owned<T> {
+    fn drop(&mut self) {
+        // SAFETY: made by libibverbs, and freed once.
+        unsafe { (self.1)(self.get()) };
+    }
+}
+
+/// A queue pair with a protection domain of its own, in which only its own inbox and outbox are registered: its keys
+/// lead nowhere else, and end with it.
+// Fields are dropped in their order, which is the one that libibverbs wants.
+pub struct Pair {
+    qp: Owned<sys::ibv_qp>,
+    sent: Owned<sys::ibv_cq>,
+    arrived: Owned<sys::ibv_cq>,
+    channel: Owned<sys::ibv_comp_channel>,
+    outbox: Owned<sys::ibv_mr>,
+    inbox: Owned<sys::ibv_mr>,
+    _domain: Owned<sys::ibv_pd>,
+    region: Region,
+    device: Arc<Device>,
+    inline_bytes: usize,
+    first_psn: u32,
+    /// Where the other side's inbox is, and its key.
+    peer: std::sync::OnceLock<(u64, u32)>,
+}
+
+// SAFETY: libibverbs lets any thread use its objects, several at a time.
+unsafe impl Send for Pair {}
+// SAFETY: as above.
+unsafe impl Sync for Pair {}
+
+impl Pair {
+    /// Ready to be connected, with its receives posted.
+    pub fn new(device: Arc<Device>) -> Result<Pair, String> {
+        let context = device.context.as_ptr();
+        let region = Region::new().map_err(|e| format!("mapping {} KiB failed: {e}", (2 * RING_BYTES) >> 10))?;
+        let at = region.0.as_ptr();
+        let local = sys::ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0 as i32;
+        let remote = local | sys::ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0 as i32;
+        let (receives, works) = (RECEIVES as i32, WORKS_MAX as i32);
+        let d = &device;
+        // SAFETY: each call has what the ones before it have made; the region is mapped, and outlives what knows it.
+        unsafe {
+            let domain = Owned::new(sys::ibv_alloc_pd(context), sys::ibv_dealloc_pd, "a protection domain", d)?;
+            let inbox = sys::ibv_reg_mr(domain.get(), at.cast(), RING_BYTES, remote);
+            let inbox = Owned::new(inbox, sys::ibv_dereg_mr, "a memory region", d)?;
+            let outbox = sys::ibv_reg_mr(domain.get(), at.add(RING_BYTES).cast(), RING_BYTES, local);
+            let outbox = Owned::new(outbox, sys::ibv_dereg_mr, "a memory region", d)?;
+            let channel = sys::ibv_create_comp_channel(context);
+            let channel = Owned::new(channel, sys::ibv_destroy_comp_channel, "a completion channel", d)?;
+            let fd = (*channel.get()).fd;
+            if libc::fcntl(fd, libc::F_SETFL, libc::fcntl(fd, libc::F_GETFL) | libc::O_NONBLOCK) < 0 {
+                return Err(format!(
+                    "making a completion channel of RDMA device {} fit failed: {}",
+                    d.name,
+                    last_error()
+                ));
+            }
+            let arrived = sys::ibv_create_cq(context, receives, null_mut(), channel.get(), 0);
+            let arrived = Owned::new(arrived, sys::ibv_destroy_cq, "a completion queue", d)?;
+            let sent = sys::ibv_create_cq(context, works, null_mut(), null_mut(), 0);
+            let sent = Owned::new(sent, sys::ibv_destroy_cq, "a completion queue", d)?;
+            let mut wanted: sys::ibv_qp_init_attr = std::mem::zeroed();
+            wanted.send_cq = sent.get();
+            wanted.recv_cq = arrived.get();
+            wanted.qp_type = sys::ibv_qp_type::IBV_QPT_RC;
+            let cap = |max_inline_data| sys::ibv_qp_cap {
+                max_send_wr: WORKS_MAX,
+                max_recv_wr: RECEIVES,
+                max_send_sge: 1,
+                max_recv_sge: 1,
+                max_inline_data,
+            };
+            wanted.cap = cap(INLINE_BYTES);
+            let mut qp = sys::ibv_create_qp(domain.get(), &mut wanted);
+            if qp.is_null() {
+                // Not every device has room for data in its queue.
+                wanted.cap = cap(0);
+                qp = sys::ibv_create_qp(domain.get(), &mut wanted);
+            }
+            let inline_bytes = wanted.cap.max_inline_data as usize;
+            let qp = Owned::new(qp, sys::ibv_destroy_qp, "a queue pair", d)?;
+            let nonce = fresh_nonce().map_err(|e| format!("reading random bytes failed: {e}"))?;
+            let first_psn = u32::from_le_bytes([nonce[0], nonce[1], nonce[2], 0]);
+            let peer = std::sync::OnceLock::new();
+            let pair = Pair {
+                qp,
+                sent,
+                arrived,
+                channel,
+                outbox,
+                inbox,
+                _domain: domain,
+                region,
+                device,
+                inline_bytes,
+                first_psn,
+                peer,
+            };
+            pair.begin()?;
+            Ok(pair)
+        }
+    }
+
+    fn modify(
+        &self,
+        attributes: &mut sys::ibv_qp_attr,
+        mask: &[sys::ibv_qp_attr_mask],
+        to: &str,
+    ) -> Result<(), String> {
+        let mask = mask.iter().fold(0, |all, one| all | one.0);
+        // SAFETY: the queue pair is there, and the attributes are a local of the caller's.
+        match unsafe { sys::ibv_modify_qp(self.qp.get(), attributes, mask as i32) } {
+            0 => Ok(()),
+            e => Err(format!(
+                "making a queue pair of RDMA device {} {to} failed: {}; {}",
+                self.device.name,
+                io::Error::from_raw_os_error(e),
+                self.device.state()
+            )),
+        }
+    }
+
+    fn begin(&self) -> Result<(), String> {
+        use sys::ibv_qp_attr_mask as mask;
+        // SAFETY: all-zero is valid for plain numbers.
+        let mut qp: sys::ibv_qp_attr = unsafe { std::mem::zeroed() };
+        qp.qp_state = sys::ibv_qp_state::IBV_QPS_INIT;
+        qp.pkey_index = self.device.pkey_index;
+        qp.port_num = self.device.port;
+        qp.qp_access_flags = sys::ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0;
+        let fields = [mask::IBV_QP_STATE, mask::IBV_QP_PKEY_INDEX, mask::IBV_QP_PORT, mask::IBV_QP_ACCESS_FLAGS];
+        self.modify(&mut qp, &fields, "begin")?;
+        (0..RECEIVES).try_for_each(|_| self.post_receive())?;
+        self.arm()
+    }
+
+    /// What the other side has to know.
+    pub fn own(&self) -> End {
+        // SAFETY: both are there.
+        let (qp_number, key) = unsafe { ((*self.qp.get()).qp_num, (*self.inbox.get()).rkey) };
+        End {
+            qp_number,
+            first_psn: self.first_psn,
+            gid: self.device.gid,
+            lid: self.device.lid,
+            mtu: self.device.mtu,
+            inbox: self.region.0.as_ptr() as u64,
+            key,
+        }
+    }
+
+    /// To the other side, once. Both can send from then on.
+    pub fn connect(&self, peer: &End) -> Result<(), String> {
+        use sys::ibv_qp_attr_mask as mask;
+        let device = &self.device;
+        if device.is_ethernet && peer.gid == [0; 16] {
+            return Err("the other side's RDMA port is on InfiniBand, and this one's on Ethernet".into());
+        }
+        // SAFETY: all-zero is valid for plain numbers.
+        let mut qp: sys::ibv_qp_attr = unsafe { std::mem::zeroed() };
+        qp.qp_state = sys::ibv_qp_state::IBV_QPS_RTR;
+        qp.path_mtu = device.mtu.min(peer.mtu).into();
+        qp.dest_qp_num = peer.qp_number;
+        qp.rq_psn = peer.first_psn;
+        qp.max_dest_rd_atomic = 0;
+        qp.min_rnr_timer = NO_RECEIVE_WAIT;
+        qp.ah_attr.port_num = device.port;
+        qp.ah_attr.sl = device.service_level;
+        qp.ah_attr.dlid = peer.lid;
+        if device.gid != [0; 16] && peer.gid != [0; 16] {
+            qp.ah_attr.is_global = 1;
+            qp.ah_attr.grh.dgid.raw = peer.gid;
+            qp.ah_attr.grh.sgid_index = device.gid_index;
+            qp.ah_attr.grh.hop_limit = HOPS_MAX;
+        }
+        let fields = [
+            mask::IBV_QP_STATE,
+            mask::IBV_QP_AV,
+            mask::IBV_QP_PATH_MTU,
+            mask::IBV_QP_DEST_QPN,
+            mask::IBV_QP_RQ_PSN,
+            mask::IBV_QP_MAX_DEST_RD_ATOMIC,
+            mask::IBV_QP_MIN_RNR_TIMER,
+        ];
+        self.modify(&mut qp, &fields, "ready to receive")?;
+        // Set before anything can be sent.
+        self.peer.set((peer.inbox, peer.key)).map_err(|_| "a queue pair is connected once".to_owned())?;
+        qp.qp_state = sys::ibv_qp_state::IBV_QPS_RTS;
+        qp.timeout = ACKNOWLEDGED_WITHIN;
+        qp.retry_cnt = RETRIES;
+        qp.rnr_retry = NO_RECEIVE_RETRIES;
+        qp.sq_psn = self.first_psn;
+        qp.max_rd_atomic = 0;
+        let fields = [
+            mask::IBV_QP_STATE,
+            mask::IBV_QP_TIMEOUT,
+            mask::IBV_QP_RETRY_CNT,
+            mask::IBV_QP_RNR_RETRY,
+            mask::IBV_QP_SQ_PSN,
+            mask::IBV_QP_MAX_QP_RD_ATOMIC,
+        ];
+        self.modify(&mut qp, &fields, "ready to send")
+    }
+
+    /// How the port is doing now.
+    pub fn state(&self) -> String {
+        self.device.state()
+    }
+
+    /// Whether it is up.
+    pub fn is_up(&self) -> bool {
+        self.device.attributes().is_ok_and(|port| port.state == sys::ibv_port_state::IBV_PORT_ACTIVE)
+    }
+
+    /// What the other side writes to.
+    pub fn inbox(&self) -> *const u8 {
+        self.region.0.as_ptr()
+    }
+
+    /// What this side writes from.
+    pub fn outbox(&self) -> *mut u8 {
+        // SAFETY: the region has both.
+        unsafe { self.region.0.as_ptr().add(RING_BYTES) }
+    }
+
+    /// For tests: writes where there is no inbox any more.
+    #[cfg(debug_assertions)]
+    pub fn post_unchecked(&self, at: usize, bytes: usize) -> Result<(), String> {
+        let (inbox, key) = *self.peer.get().expect("it is connected before anything is sent");
+        self.post_to(inbox + at as u64, key, &Work { at: 0, bytes, notice: None, token: Some(1) })
+    }
+
+    /// Hands writes to the device, which does them in this order.
+    pub fn post(&self, works: &[Work]) -> Result<(), String> {
+        let (inbox, key) = *self.peer.get().expect("it is connected before anything is sent");
+        works.iter().try_for_each(|work| self.post_to(inbox + work.at as u64, key, work))
+    }
+
+    fn post_to(&self, remote_addr: u64, rkey: u32, work: &Work) -> Result<(), String> {
+        use sys::{ibv_send_flags as flags, ibv_wr_opcode as opcode};
+        assert!(work.at + work.bytes <= RING_BYTES, "a write outside of the ring");
+        // SAFETY: the offset is inside of the outbox; the regions and their keys are there.
+        let mut from = unsafe {
+            sys::ibv_sge {
+                addr: self.outbox().add(work.at) as u64,
+                length: work.bytes as u32,
+                lkey: (*self.outbox.get()).lkey,
+            }
+        };
+        // SAFETY: all-zero is valid for this struct of numbers and pointers.
+        let mut wr: sys::ibv_send_wr = unsafe { std::mem::zeroed() };
+        wr.opcode = match work.notice {
+            Some(_) => opcode::IBV_WR_RDMA_WRITE_WITH_IMM,
+            None => opcode::IBV_WR_RDMA_WRITE,
+        };
+        wr.imm_data_invalidated_rkey_union.imm_data = work.notice.unwrap_or_default().to_be();
+        wr.wr.rdma = sys::rdma_t { remote_addr, rkey };
+        if work.bytes > 0 {
+            (wr.sg_list, wr.num_sge) = (&raw mut from, 1);
+        }
+        if let Some(token) = work.token {
+            wr.wr_id = token;
+            wr.send_flags |= flags::IBV_SEND_SIGNALED.0;
+        }
+        if work.bytes > 0 && work.bytes <= self.inline_bytes {
+            wr.send_flags |= flags::IBV_SEND_INLINE.0;
+        }
+        let mut bad = null_mut();
+        // SAFETY: the request and its one element are locals that are read before the call returns; what they name
+        // stays in the outbox until the device has completed it.
+        match unsafe { sys::ibv_post_send(self.qp.get(), &mut wr, &mut bad) } {
+            0 => Ok(()),
+            e => Err(format!("handing a write to the RDMA device failed: {}", io::Error::from_raw_os_error(e))),
+        }
+    }
+
+    /// Lets one more notice of the other side's come.
+    pub fn post_receive(&self) -> Result<(), String> {
+        let mut wr = sys::ibv_recv_wr { wr_id: 0, next: null_mut(), sg_list: null_mut(), num_sge: 0 };
+        let mut bad = null_mut();
+        // SAFETY: a local that is read before the call returns.
+        match unsafe { sys::ibv_post_recv(self.qp.get(), &mut wr, &mut bad) } {
+            0 => Ok(()),
+            e => Err(format!("handing a receive to the RDMA device failed: {}", io::Error::from_raw_os_error(e))),
+        }
+    }
+
+    /// Something that was sent, or failed to be.
+    pub fn poll_sent(&self) -> Result<Option<Done>, String> {
+        poll(&self.sent)
+    }
+
+    /// A notice that has come.
+    pub fn poll_arrived(&self) -> Result<Option<Done>, String> {
+        poll(&self.arrived)
+    }
+
+    /// Has the next notice that comes ring the bell. One that came before this does not: it is looked for afterwards.
+    pub fn arm(&self) -> Result<(), String> {
+        // SAFETY: the queue is there.
+        match unsafe { sys::ibv_req_notify_cq(self.arrived.get(), 0) } {
+            0 => Ok(()),
+            e => Err(format!("asking the RDMA device to ring failed: {}", io::Error::from_raw_os_error(e))),
+        }
+    }
+
+    /// Takes note of the bell's ringing.
+    pub fn hear(&self) {
+        let (mut cq, mut context) = (null_mut(), null_mut());
+        // SAFETY: the channel is there and does not block; what has rung is acknowledged, or the queue could not be
+        // destroyed.
+        while unsafe { sys::ibv_get_cq_event(self.channel.get(), &mut cq, &mut context) } == 0 {
+            unsafe { sys::ibv_ack_cq_events(cq, 1) };
+        }
+    }
+
+    /// Readable when it has rung.
+    pub fn bell(&self) -> RawFd {
+        // SAFETY: the channel is there.
+        unsafe { (*self.channel.get()).fd }
+    }
+
+    /// All that a forked child has of it.
+    pub fn descriptors(&self) -> Vec<RawFd> {
+        // SAFETY: the context is open as long as the device is here.
+        let context = unsafe { self.device.context.as_ref() };
+        vec![self.bell(), context.cmd_fd, context.async_fd]
+    }
+
+    #[cfg(test)]
+    pub fn break_on_purpose(&self) {
+        // SAFETY: all-zero is valid for plain numbers.
+        let mut qp: sys::ibv_qp_attr = unsafe { std::mem::zeroed() };
+        qp.qp_state = sys::ibv_qp_state::IBV_QPS_ERR;
+        self.modify(&mut qp, &[sys::ibv_qp_attr_mask::IBV_QP_STATE], "end in error").expect("any state ends so");
+    }
+}
+
+fn poll(queue: &Owned<sys::ibv_cq>) -> Result<Option<Done>, String> {
+    // SAFETY: all-zero is valid for plain numbers; the queue is there, and there is room for one completion.
+    let (found, wc) = unsafe {
+        let mut wc: sys::ibv_wc = std::mem::zeroed();
+        (sys::ibv_poll_cq(queue.get(), 1, &mut wc), wc)
+    };
+    if found < 0 {
+        return Err("looking into a completion queue failed".into());
+    }
+    let outcome = match wc.status {
+        sys::ibv_wc_status::IBV_WC_SUCCESS => Outcome::Well,
+        sys::ibv_wc_status::IBV_WC_WR_FLUSH_ERR => Outcome::Flushed,
+        other => Outcome::Failed(other),
+    };
+    // SAFETY: any four bytes are a number; it means something where a notice came.
+    let notice = u32::from_be(unsafe { wc.imm_data_invalidated_rkey_union.imm_data });
+    Ok((found > 0).then_some(Done { outcome, token: wc.wr_id, notice }))
+}
