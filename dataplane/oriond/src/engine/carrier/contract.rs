@@ -12,6 +12,7 @@ use std::sync::mpsc::Sender;
 use orion_ring::Memory;
 use orion_telemetry::report::Wire;
 use orion_tls::handshake::Secured;
+use orion_wire::address::{CARRIERS, Carrier};
 
 use crate::engine::io_ring::{Done, Io};
 use crate::engine::mail::Kick;
@@ -25,6 +26,13 @@ pub trait Listener: Send {
 
     /// As a client would write it.
     fn address(&self) -> String;
+
+    /// By which one comes here.
+    fn carrier(&self) -> &'static Carrier {
+        let address = self.address();
+        let scheme = address.split(':').next().unwrap_or_default();
+        CARRIERS.iter().find(|carrier| carrier.scheme == scheme).expect("an address begins with its carrier's scheme")
+    }
 
     /// Who has come, as far as the system says, and what his connection needs to be of use.
     fn receive(&self, socket: &OwnedFd) -> io::Result<Visitor>;

@@ -16,7 +16,7 @@ use orion_transport::lease;
 use orion_transport::proof::{LaneKey, Said, fresh_nonce, is_same};
 use orion_transport::socket::peer_credentials;
 use orion_wire::Fault;
-use orion_wire::address::{CARRIERS, Leads};
+use orion_wire::address::{Carrier, Leads};
 use orion_wire::environment::Environment;
 use orion_wire::hello::{Challenge, Hello, Join, Proof, Request, Start, Welcome, frame, kind};
 use orion_wire::lease::LeaseId;
@@ -728,7 +728,7 @@ impl Door {
             info!(session, "its vGPUs are of this node's own reserve: the agent has lent them");
         }
         let has_choice = self.listeners.addresses().len() > 1;
-        words::begun(session, g.lease.is_some() && !is_of_reserve, g.peer.leads_to(), has_choice);
+        words::begun(session, g.lease.is_some() && !is_of_reserve, g.carrier, has_choice);
         let token = g.lease.as_ref().map(|held| &held.token).or(self.policy.token.as_ref());
         let meter = Arc::new(meter);
         g.lease.as_ref().inspect(|held| held.is_metered(&meter));
@@ -745,7 +745,7 @@ impl Door {
             meter,
             seats,
         };
-        self.directory.begins(session, watched(&begun, &g.socket, pid, page, g.peer));
+        self.directory.begins(session, watched(&begun, &g.socket, pid, page, g.peer, g.carrier));
         self.sessions.begin(session, begun);
         if local {
             // From here on client and worker talk to each other. Our copy of the socket tells when the client goes.
@@ -760,16 +760,22 @@ impl Door {
     }
 }
 
-fn watched(session: &Session, socket: &OwnedFd, worker_pid: i32, page: Page, peer: Peer) -> Watched {
+fn watched(
+    session: &Session,
+    socket: &OwnedFd,
+    worker_pid: i32,
+    page: Page,
+    peer: Peer,
+    carrier: &'static Carrier,
+) -> Watched {
     let (client, lease) = (&session.client, session.lease.as_ref().map(|held| &held.lease));
-    let leads_to = peer.leads_to();
     Watched {
         source: client.source,
         from: peer.place(),
         program: client.program.clone(),
         pid: client.pid,
         local_pid: if peer.is_local() { peer_credentials(socket.as_fd()).map_or(0, |peer| peer.pid) } else { 0 },
-        transport: CARRIERS.iter().find(|carrier| carrier.leads_to == leads_to).map_or("", |carrier| carrier.name),
+        transport: carrier.name,
         tenant: lease.map(|lease| lease.tenant.clone()),
         lease: lease.map(|lease| lease.id.to_string()),
         ratio: lease.and_then(|lease| Some(lease.vgpus.first()?.ratio)),

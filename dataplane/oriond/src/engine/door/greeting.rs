@@ -11,6 +11,7 @@ use orion_tls::identity::Identity;
 use orion_tls::record::{HEADER_BYTES, Opened, Outgoing, record_bytes};
 use orion_transport::fds;
 use orion_transport::proof::{LaneKey, Said};
+use orion_wire::address::Carrier;
 use orion_wire::environment::Environment;
 use orion_wire::hello::{FRAME_HEADER_BYTES, frame_header};
 use orion_wire::lease::Lease;
@@ -29,6 +30,7 @@ use crate::engine::security::Security;
 pub struct Greeting {
     pub socket: OwnedFd,
     pub peer: Peer,
+    pub carrier: &'static Carrier,
     /// What he has to keep to, where he has come over a network.
     pub security: Option<Arc<Security>>,
     speech: Speech,
@@ -120,11 +122,12 @@ pub enum Progress {
 
 impl Greeting {
     pub fn new(arrival: Arrival, number: u64) -> Greeting {
-        let Arrival { socket, peer, security, prepare, lent } = arrival;
+        let Arrival { socket, peer, carrier, security, prepare, lent } = arrival;
         let speech = if security.is_some() { Speech::NotHeard } else { Speech::Clear };
         Greeting {
             socket,
             peer,
+            carrier,
             security,
             speech,
             identity: None,

@@ -7,6 +7,7 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use orion_wire::address::Carrier;
 use tracing::warn;
 
 use crate::engine::carrier;
@@ -32,6 +33,7 @@ pub struct Listeners {
 pub struct Arrival {
     pub socket: OwnedFd,
     pub peer: Peer,
+    pub carrier: &'static Carrier,
     pub security: Option<Arc<Security>>,
     pub prepare: Option<Prepare>,
     pub lent: Option<Lent>,
@@ -98,9 +100,14 @@ impl Listeners {
             return None;
         }
         match listener.receive(&socket) {
-            Ok(Visitor { peer, lent }) => {
-                Some(Arrival { socket, peer, security: listener.security(), prepare: listener.prepare(), lent })
-            }
+            Ok(Visitor { peer, lent }) => Some(Arrival {
+                socket,
+                peer,
+                carrier: listener.carrier(),
+                security: listener.security(),
+                prepare: listener.prepare(),
+                lent,
+            }),
             Err(e) => {
                 warn!(error = %e, "setting up a connection failed");
                 None

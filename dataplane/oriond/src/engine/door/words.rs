@@ -1,19 +1,19 @@
 //! What stands in a session's own log of how it began, in the original's words: its documents teach to look there for
 //! the way that a session takes and for the vGPUs that it has.
 
-use orion_wire::address::{CARRIERS, Leads};
+use orion_wire::address::{Carrier, Leads};
 use tracing::info;
 
 use crate::attach::Registered;
 use crate::log::OF_A_SESSION;
 
 /// It has a worker. `has_choice` says whether this server has a shorter way for programs of its machine.
-pub fn begun(session: u64, is_leased: bool, from: Leads, has_choice: bool) {
+pub fn begun(session: u64, is_leased: bool, carrier: &Carrier, has_choice: bool) {
     if is_leased {
         info!(target: OF_A_SESSION, session, "Resource successfully confirmed with controller");
     }
-    let mode = mode(from);
-    match from != Leads::ToHost || !has_choice {
+    let mode = carrier.name.to_uppercase();
+    match carrier.leads_to != Leads::ToHost || !has_choice {
         true => info!(target: OF_A_SESSION, session, "Client supports {mode} mode, then server runs in {mode} mode."),
         false => {
             info!(
@@ -22,11 +22,6 @@ pub fn begun(session: u64, is_leased: bool, from: Leads, has_choice: bool) {
             );
         }
     }
-}
-
-fn mode(leads_to: Leads) -> String {
-    let carrier = CARRIERS.iter().find(|carrier| carrier.leads_to == leads_to);
-    carrier.map_or("", |carrier| carrier.name).to_uppercase()
 }
 
 /// Its worker has said which vGPUs it has.
@@ -55,6 +50,5 @@ mod tests {
     fn vgpus_are_listed_as_the_original_lists_them() {
         let of = |vgpu, gpu| Registered { vgpu, gpu, memory_bytes: 15500 << 20 };
         assert_eq!(list(&[of(0, 0), of(0, 1)]), "0:0:15500,0:1:15500");
-        assert_eq!((mode(Leads::ToPath).as_str(), mode(Leads::ToHost).as_str()), ("SHM", "TCP"));
     }
 }
