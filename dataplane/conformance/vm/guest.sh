@@ -69,7 +69,7 @@ touch /tmp/out
 (until [ -e /tmp/missed ]; do sleep 0.1; done; echo) | kill_oriond >/tmp/out 2>/tmp/said &
 asks=\$!
 until grep -q attached /tmp/out; do sleep 0.1; done
-sleep 14
+sleep 18
 touch /tmp/missed
 wait \$asks
 cat /tmp/out /tmp/said
@@ -83,6 +83,8 @@ END
 
 (
     until grep -q 'session begins.*program="kill_oriond"' "$work/bell.log"; do sleep 0.1; done
+    # Its handshake goes on for a moment.
+    sleep 5
     kill -9 "$bell"
 ) &
 killer=$!

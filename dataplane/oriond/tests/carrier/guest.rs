@@ -254,12 +254,20 @@ fn a_virtual_machine_asks_for_its_memory_and_its_end_is_that_of_its_sessions() {
     let mut client = Client::attach_to(&machine.server());
     assert_eq!(client.call(0x101, &[5; 8]), [5; 8]);
     let before = client.welcome.worker_pid;
+    let memory = File::from(machine.memory.try_clone().expect("a descriptor"));
+    let is_empty = || {
+        let mut bytes = vec![0; 126 << 20];
+        memory.read_exact_at(&mut bytes, 2 << 20).expect("reading");
+        bytes.iter().all(|byte| *byte == 0)
+    };
+    assert!(!is_empty(), "a session lies there");
     drop(machine.connection);
     wait_until("the client to see it", || client.is_lost());
     wait_until("the worker's end", || !is_alive(before));
     server.wait_for_log(&["its virtual machine has ended"]);
-    // Another one may have it then.
+    // Another one may have it then, and finds nothing.
     let again = Machine::start(&socket);
+    assert!(is_empty(), "what the first machine's session left is there for the second");
     assert_eq!(Client::attach_to(&again.server()).call(0x101, &[6; 8]), [6; 8]);
     drop(server);
     std::fs::remove_dir_all(&folder).expect("removing");

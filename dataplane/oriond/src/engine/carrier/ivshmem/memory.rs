@@ -129,7 +129,15 @@ impl Segment {
 
     /// A slot's memory is zeros again, and costs nothing.
     pub fn clear(&self, slot: usize) -> io::Result<()> {
-        let (at, bytes) = (self.shape.offset(slot), self.shape.slot_bytes);
+        self.punch(self.shape.offset(slot), self.shape.slot_bytes)
+    }
+
+    /// So is all of it.
+    pub fn clear_all(&self) -> io::Result<()> {
+        self.punch(0, self.file.metadata()?.len())
+    }
+
+    fn punch(&self, at: u64, bytes: u64) -> io::Result<()> {
         let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
         // SAFETY: a plain call on a descriptor we own.
         match unsafe { libc::fallocate(self.file.as_raw_fd(), mode, at as libc::off_t, bytes as libc::off_t) } {

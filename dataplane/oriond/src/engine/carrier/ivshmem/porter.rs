@@ -43,6 +43,8 @@ pub struct Porter {
     beat_after: Instant,
     busy_until: Instant,
     is_removed: bool,
+    /// A virtual machine has ended, and what it left is still there.
+    is_left_over: bool,
 }
 
 /// What is known of a slot.
@@ -97,6 +99,7 @@ impl Porter {
             beat_after: now,
             busy_until: now,
             is_removed: false,
+            is_left_over: false,
         })
     }
 
@@ -137,9 +140,10 @@ impl Porter {
             self.look_for_name();
         }
         if let Some(qemu) = &mut self.qemu
-            && qemu.look(&self.name)
+            && qemu.look(&self.name, !self.is_left_over)
         {
             self.slots.iter_mut().for_each(Slot::leave);
+            self.is_left_over = true;
         }
         for (slot, guest) in self.segment.of_guest()?.into_iter().enumerate() {
             // One that is just being changed is looked at again soon.
@@ -151,7 +155,22 @@ impl Porter {
                 self.busy_until = now + BUSY_FOR;
             }
         }
+        if self.is_left_over && self.slots.iter().all(|slot| matches!(slot, Slot::Free(_))) {
+            self.is_left_over = false;
+            self.begin_anew()?;
+        }
         Ok(())
+    }
+
+    /// The next virtual machine finds nothing of the one before.
+    fn begin_anew(&mut self) -> io::Result<()> {
+        self.segment.clear_all()?;
+        self.slots.iter_mut().for_each(|slot| *slot = Slot::Free(0));
+        self.segment.begin(&self.head())
+    }
+
+    fn head(&self) -> Head {
+        Head { shape: self.segment.shape, has_bell: self.qemu.is_some(), beat: self.beats }
     }
 
     fn look_for_name(&mut self) {
@@ -213,6 +232,7 @@ impl Porter {
         let timeout = match (now < self.busy_until, &self.qemu) {
             (true, _) => LOOK_INTERVAL,
             (false, None) => REST_INTERVAL,
+            (false, Some(_)) if self.is_left_over => LOOK_INTERVAL,
             (false, Some(_)) => self.beat_after.saturating_duration_since(now).max(LOOK_INTERVAL),
         };
         let sockets = self.slots.iter().filter_map(|slot| match slot {

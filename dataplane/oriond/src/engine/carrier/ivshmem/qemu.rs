@@ -48,15 +48,18 @@ impl Qemu {
         [self.socket.listener.as_raw_fd(), self.bells[0].as_raw_fd()].into_iter().chain(connected)
     }
 
-    /// True if the guest has ended.
-    pub fn look(&mut self, name: &str) -> bool {
+    /// True if the guest has ended. Another one waits while the memory is not ready for it.
+    pub fn look(&mut self, name: &str, is_ready: bool) -> bool {
         drain(&self.bells[0]);
         let has_ended = self.connected.as_ref().is_some_and(has_ended);
         if has_ended {
             self.connected = None;
             info!(guest = name, "its virtual machine has ended, or given the device back");
         }
-        while let Ok((socket, _)) = self.socket.listener.accept() {
+        while is_ready
+            && !has_ended
+            && let Ok((socket, _)) = self.socket.listener.accept()
+        {
             let socket = OwnedFd::from(socket);
             let pid = peer_credentials(socket.as_fd()).map_or(0, |peer| peer.pid);
             if self.connected.is_some() {
@@ -139,7 +142,7 @@ mod tests {
         let mut qemu = Qemu::new(socket, memory, 2).expect("bells");
         let machine = UnixStream::connect(&path).expect("connecting");
         let second = UnixStream::connect(&path).expect("connecting");
-        assert!(!qemu.look("test"));
+        assert!(!qemu.look("test", true));
         let mut said = Vec::new();
         for _ in 0..9 {
             let mut word = [0; 8];
@@ -149,9 +152,9 @@ mod tests {
         let words = [(0, 0), (1, 0), (-1, 1), (0, 1), (0, 1), (0, 1), (1, 1), (1, 1), (1, 1)];
         assert_eq!(said, words.map(|(word, with)| (8, word, with)));
         assert_eq!(fds::recv_some(second.as_fd(), &mut [0; 8], 0).expect("an end").0, 0);
-        assert!(!qemu.look("test"));
+        assert!(!qemu.look("test", true));
         drop(machine);
-        assert!(qemu.look("test"));
+        assert!(qemu.look("test", true));
         drop(qemu);
         assert!(!path.exists());
         std::fs::remove_dir_all(&folder).expect("removing");
