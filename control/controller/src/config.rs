@@ -9,6 +9,7 @@ use std::sync::Arc;
 use orion_pool::pool::Settings;
 use orion_tls::revoked::Revoked;
 use orion_tls::server::Server;
+use orion_tls::trust::Trust;
 use serde::Deserialize;
 
 use crate::doors::Security;
@@ -152,6 +153,10 @@ struct Database {
     name: Option<String>,
     data_dir: Option<PathBuf>,
     kv: Option<String>,
+    kv_ca: Option<PathBuf>,
+    kv_certificate: Option<PathBuf>,
+    kv_key: Option<PathBuf>,
+    kv_insecure: bool,
     // Of the etcd that the original brought along.
     listen_client_urls: Option<String>,
     advertise_client_urls: Option<String>,
@@ -175,6 +180,8 @@ pub struct Config {
     pub folder: PathBuf,
     /// URLs of an etcd that other controllers share.
     pub kv: Option<String>,
+    /// Whose certificate that has to show, and what it is shown.
+    pub kv_trust: Trust,
     /// Where others reach this controller, if it has been said.
     advertise: Option<String>,
     /// How long what stands.
@@ -243,6 +250,7 @@ impl Config {
             },
             places_by_ratio,
             kv: file.database.kv.clone().filter(|urls| !urls.is_empty()),
+            kv_trust: file.database.trust(),
             advertise: advertise.filter(|address| !address.is_empty()),
             times: Settings { offer_ms: offer_s * 1000, lease_ms: lease_s * 1000, ..Settings::default() },
             keys: authentication.checked()?,
@@ -272,6 +280,12 @@ impl Config {
 }
 
 impl Database {
+    fn trust(&self) -> Trust {
+        let given = |path: &Option<PathBuf>| path.clone().filter(|path| !path.as_os_str().is_empty());
+        let (ca, certificate) = (given(&self.kv_ca), given(&self.kv_certificate));
+        Trust { ca, certificate, key: given(&self.kv_key), insecure: self.kv_insecure, ..Trust::default() }
+    }
+
     fn idle(&self) -> Vec<&'static str> {
         let all = [
             (

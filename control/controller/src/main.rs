@@ -18,6 +18,7 @@ use std::time::Duration;
 use clap::{CommandFactory, Parser, Subcommand};
 use orion_pool::pool::Settings;
 use orion_proto::pool_server::PoolServer;
+use orion_tls::trust::Trust;
 use tracing::{info, warn};
 
 use crate::config::Config;
@@ -52,10 +53,31 @@ struct Start {
     /// Log lines go to the end of this file instead of standard output.
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
-    /// Keeps the pool in an etcd, which several controllers share: http://HOST:PORT of its members, with commas
-    /// between. Without it database.kv, and without that a store of this controller's own
+    /// Keeps the pool in an etcd, which several controllers share: https://HOST:PORT of its members, with commas
+    /// between, or http:// on this machine. Without it database.kv, and without that a store of this controller's own
     #[arg(long, value_name = "URL[,URL…]")]
     kv: Option<String>,
+    /// The CA that the etcd's certificates have to be of, a PEM file. Without it database.kv-ca, as of the following
+    #[arg(long, value_name = "FILE")]
+    kv_ca: Option<PathBuf>,
+    /// What is shown to an etcd that wants a certificate, a PEM file
+    #[arg(long, value_name = "FILE")]
+    kv_certificate: Option<PathBuf>,
+    /// The certificate's key
+    #[arg(long, value_name = "FILE")]
+    kv_key: Option<PathBuf>,
+    /// Speaks to an etcd on another machine in the clear
+    #[arg(long)]
+    kv_insecure: bool,
+}
+
+impl Start {
+    /// Whom to believe that he is the etcd, and what to show him.
+    fn kv_trust(&self, config: &Config) -> Trust {
+        let (ca, certificate, key) = (self.kv_ca.clone(), self.kv_certificate.clone(), self.kv_key.clone());
+        let said = Trust { ca, certificate, key, insecure: self.kv_insecure, ..Trust::default() };
+        said.or(config.kv_trust.clone())
+    }
 }
 
 fn main() -> ExitCode {
@@ -96,10 +118,18 @@ fn run(start: &Start) -> Result<(), String> {
     listener.set_nonblocking(true).map_err(listening)?;
     let local = listener.local_addr().map_err(listening)?;
     let settings = Settings { policy: config.policy, ..config.times.clone() };
-    let kv = start.kv.as_ref().or(config.kv.as_ref());
+    let (kv, kv_trust) = (start.kv.as_ref().or(config.kv.as_ref()), start.kv_trust(&config));
+    if kv.is_none() && kv_trust != Trust::default() {
+        return Err(
+            "how to speak to an etcd is said, and no etcd: give --kv URL, or leave out what begins with kv-".to_owned()
+        );
+    }
+    if kv_trust.insecure {
+        warn!("INSECURE: this controller speaks to its etcd in the clear (kv-insecure)");
+    }
     let shares_as = kv.map(|_| config.advertised(local)).transpose()?;
     let (node_ms, lease_ms) = (settings.node_ms, settings.lease_ms);
-    let counter = desk::open(settings, store(&config, kv, shares_as.as_deref())?)?;
+    let counter = desk::open(settings, store(&config, kv, &kv_trust, shares_as.as_deref())?)?;
     info!("Database connection is created.");
     let service = Service {
         counter,
@@ -118,13 +148,18 @@ fn run(start: &Start) -> Result<(), String> {
 }
 
 /// Where the pool is kept.
-fn store(config: &Config, kv: Option<&String>, shares_as: Option<&str>) -> Result<Box<dyn Store>, String> {
+fn store(
+    config: &Config,
+    kv: Option<&String>,
+    kv_trust: &Trust,
+    shares_as: Option<&str>,
+) -> Result<Box<dyn Store>, String> {
     let folder = &config.folder;
     std::fs::create_dir_all(folder).map_err(|e| format!("creating {} failed: {e}", folder.display()))?;
     match (kv, shares_as) {
         (Some(urls), Some(address)) => {
             info!("Creating database connection to {urls}, known to other controllers as {address}");
-            Ok(Box::new(Shared::open(urls, address.to_owned(), KeyFile::in_folder(folder))?))
+            Ok(Box::new(Shared::open(urls, kv_trust, address.to_owned(), KeyFile::in_folder(folder))?))
         }
         _ => {
             info!("Creating database connection to {}", folder.display());

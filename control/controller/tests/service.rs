@@ -768,7 +768,7 @@ fn the_command_line_is_the_originals_and_what_is_not_there_is_refused() {
     let (ok, text) = run(&["help", "start"]);
     assert!(ok && ["--config-file", "--log", "--kv"].iter().all(|option| text.contains(option)), "{text}");
     let (ok, text) = run(&["start", "--kv", "https://127.0.0.1:2379"]);
-    assert!(!ok && text.contains("--kv \"https://127.0.0.1:2379\" is an etcd behind TLS"), "{text}");
+    assert!(!ok && text.contains("--kv https://127.0.0.1:2379: nothing says whose certificate"), "{text}");
     let (ok, text) = run(&["start", "--config-file", "/nowhere/controller.yaml"]);
     assert!(!ok && text.contains("reading /nowhere/controller.yaml failed"), "{text}");
 }

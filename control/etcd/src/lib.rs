@@ -2,12 +2,14 @@
 //!
 //! ```text
 //! lib     the calls, and which member is asked
+//! member  where a member is, and how it is spoken to
 //! txn     what transactions are made of
 //! proto   etcd's API, from etcd.proto
 //! ```
 
 #![forbid(unsafe_code)]
 
+mod member;
 pub mod proto;
 pub mod txn;
 
@@ -15,21 +17,22 @@ use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use orion_tls::trust::Trust;
+use orion_tls::why_of;
 use proto::kv_client::KvClient;
 use proto::lease_client::LeaseClient;
 use proto::{
     CompactionRequest, LeaseGrantRequest, LeaseKeepAliveRequest, LeaseRevokeRequest, RangeRequest, RangeResponse,
     TxnRequest, TxnResponse,
 };
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 use tonic::{Code, Status};
 
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+pub use member::NAMES;
 /// A member that is well answers in milliseconds. One that has no leader says so after seven seconds, or never.
 const CALL_TIMEOUT: Duration = Duration::from_millis(1500);
 /// Of one answer. Ranges are asked for in pages, and a page may be of large values.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
-const PORT: u16 = 2379;
 
 /// Clones share connections.
 #[derive(Clone)]
@@ -59,15 +62,11 @@ impl fmt::Display for Failed {
 }
 
 impl Etcd {
-    /// Reaches nobody yet. `urls` is `http://HOST[:PORT]`, several with commas between; the error says which of them
-    /// is none. Has to be called in a runtime of tokio's, which keeps the connections.
-    pub fn new(urls: &str) -> Result<Etcd, String> {
-        let member = |url: &str| {
-            let url = checked(url)?;
-            let endpoint = Endpoint::from_shared(url.clone()).map_err(|e| format!("{url:?} is no URL: {e}"))?;
-            Ok::<_, String>((url, endpoint.connect_timeout(CONNECT_TIMEOUT).connect_lazy()))
-        };
-        let all = urls.split(',').map(|url| member(url.trim())).collect::<Result<Vec<_>, _>>()?;
+    /// Reaches nobody yet. `urls` is `https://HOST[:PORT]` or `http://HOST[:PORT]`, several with commas between; the
+    /// error says which of them is none, or may not be spoken to like that. Has to be called in a runtime of tokio's,
+    /// which keeps the connections.
+    pub fn new(urls: &str, trust: &Trust) -> Result<Etcd, String> {
+        let all = member::all(urls, trust)?;
         Ok(Etcd { members: std::sync::Arc::new(Members { all, at: AtomicUsize::new(0) }) })
     }
 
@@ -142,8 +141,7 @@ impl Etcd {
             let next = (at + 1) % self.members.all.len();
             let _ = self.members.at.compare_exchange(at, next, Ordering::Relaxed, Ordering::Relaxed);
         }
-        let (url, text) = (&self.members.all[at].0, status.message());
-        let text = if text.is_empty() { format!("{:?}", status.code()) } else { text.to_owned() };
+        let (url, text) = (&self.members.all[at].0, cause(&status));
         Err(Failed { text: format!("etcd at {url}: {text}"), is_final })
     }
 }
@@ -155,44 +153,16 @@ async fn within<T>(
     tokio::time::timeout(CALL_TIMEOUT, call).await.unwrap_or_else(|_| Err(late()))
 }
 
-fn checked(url: &str) -> Result<String, String> {
-    let wrong = |why: &str| Err(format!("{url:?} {why}; it is http://HOST:PORT, several with commas between"));
-    let rest = match url.split_once("://") {
-        Some(("http", rest)) => rest.trim_end_matches('/'),
-        Some(("https", _)) => return wrong("is an etcd behind TLS, which is not spoken yet"),
-        Some(_) => return wrong("is no URL of an etcd"),
-        None => url,
-    };
-    if rest.is_empty() || rest.contains(|c: char| c == '/' || c == '@' || c.is_whitespace() || c.is_control()) {
-        return wrong("is no URL of an etcd");
+/// What is known of why, the innermost error: what stands around it says that the connection failed.
+fn cause(status: &Status) -> String {
+    let mut innermost: &(dyn std::error::Error + 'static) = status;
+    while let Some(source) = innermost.source() {
+        innermost = source;
     }
-    let has_port = rest.rsplit_once(':').is_some_and(|(_, port)| !port.ends_with(']'));
-    Ok(if has_port { format!("http://{rest}") } else { format!("http://{rest}:{PORT}") })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn urls_are_checked_before_anybody_is_asked() {
-        for (url, meant) in [
-            ("http://a:1", "http://a:1"),
-            ("http://a", "http://a:2379"),
-            ("a:1", "http://a:1"),
-            ("http://[::1]/", "http://[::1]:2379"),
-        ] {
-            assert_eq!(checked(url).as_deref(), Ok(meant));
-        }
-        for (url, words) in [
-            ("", "is no URL of an etcd"),
-            ("https://a", "behind TLS, which is not spoken yet"),
-            ("unix://a", "is no URL of an etcd"),
-            ("http://me:secret@a", "is no URL of an etcd"),
-            ("http://a/pool", "is no URL of an etcd"),
-        ] {
-            let why = checked(url).expect_err(url);
-            assert!(why.contains(words), "{why}");
-        }
+    match (why_of(innermost), innermost.downcast_ref::<Status>()) {
+        (Some(why), _) => why,
+        (None, None) => innermost.to_string(),
+        (None, Some(status)) if status.message().is_empty() => format!("{:?}", status.code()),
+        (None, Some(status)) => status.message().to_owned(),
     }
 }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use rcgen::{CertificateParams, ExtendedKeyUsagePurpose, Issuer, KeyPair, SanType};
 
+use crate::cluster::Cluster;
 use crate::scene::{Process, built, new_folder, wait_until};
 
 /// A controller and one node, all of whose connections need certificates.
@@ -371,5 +372,79 @@ fn insecure_is_shown_by_every_tool() {
     let agent = Process::start(&mut command, &folder.join("agent.log"));
     wait_until("the agent to say so", || agent.log().contains("INSECURE"));
     drop((agent, controller));
+    let _ = std::fs::remove_dir_all(&folder);
+}
+
+/// A controller of this folder with these words about its etcd, and what it says until there is a line with `words`.
+fn with_etcd(folder: &Path, name: &str, about_etcd: &[&str], words: &str) -> (Process, String) {
+    let config = folder.join(format!("{name}.yaml"));
+    let data = folder.join(name);
+    std::fs::write(&config, format!("controller:\n  listen_port: 0\ndatabase:\n  data-dir: {}\n", data.display()))
+        .expect("writing");
+    let mut command = Command::new(built().join("orion-controller"));
+    command.current_dir(folder).args(["start", "--config-file"]).arg(config).args(about_etcd);
+    let controller = Process::start(&mut command, &folder.join(format!("{name}.log")));
+    wait_until(&format!("{words:?} in\n{}", controller.log()), || controller.log().contains(words));
+    let log = controller.log();
+    (controller, log)
+}
+
+#[test]
+fn controllers_and_their_etcd_speak_tls_and_each_wants_to_see_a_certificate() {
+    let folder = new_folder();
+    certificate(&folder, &["ca"]);
+    certificate(&folder, &["ca", "--folder", "other"]);
+    certificate(&folder, &["server", "server", "127.0.0.1"]);
+    certificate(&folder, &["administrator", "controller"]);
+    certificate(&folder, &["administrator", "stranger", "--folder", "other"]);
+    let etcd = Cluster::secured(&folder, &folder);
+    let urls = etcd.urls();
+    let shown = |ca: &'static str, name: &str| {
+        let (certificate, key) = (format!("{name}.pem"), format!("{name}.key"));
+        ["--kv", &urls, "--kv-ca", ca, "--kv-certificate", &certificate, "--kv-key", &key].map(str::to_owned)
+    };
+    let leads = "this controller leads the pool";
+    let right = shown("ca.pem", "controller");
+    let (mut first, log) = with_etcd(&folder, "a", &right.each_ref().map(String::as_str), leads);
+    assert!(log.contains("https://127.0.0.1:"), "{log}");
+    // It is the etcd that keeps the pool: another controller follows, and leads when the first one has ended.
+    std::fs::create_dir(folder.join("b")).expect("a new folder");
+    std::fs::copy(folder.join("a/lease.key"), folder.join("b/lease.key")).expect("the first one has made it");
+    let (second, _) = with_etcd(&folder, "b", &right.each_ref().map(String::as_str), "this one follows");
+    first.end();
+    wait_until("the other one to lead", || second.log().contains(leads));
+
+    // Neither believes a stranger.
+    let wrong = shown("other/ca.pem", "controller");
+    let (_c, log) = with_etcd(&folder, "c", &wrong.each_ref().map(String::as_str), "WARN");
+    assert!(log.contains("certificate") && log.contains("etcd at https://"), "{log}");
+    let stranger = shown("ca.pem", "other/stranger");
+    let (_d, log) = with_etcd(&folder, "d", &stranger.each_ref().map(String::as_str), "WARN");
+    assert!(log.contains("etcd at https://") && !log.contains(leads), "{log}");
+    let (_e, log) = with_etcd(&folder, "e", &["--kv", &urls, "--kv-ca", "ca.pem"], "WARN");
+    assert!(log.contains("etcd at https://") && !log.contains(leads), "{log}");
+    // In the clear there is nobody.
+    let clear = urls.replace("https", "http");
+    let (_f, log) = with_etcd(&folder, "f", &["--kv", &clear], "WARN");
+    assert!(log.contains("etcd at http://") && !log.contains(leads), "{log}");
+    drop(etcd);
+    drop(second);
+    let _ = std::fs::remove_dir_all(&folder);
+}
+
+#[test]
+fn an_etcd_on_another_machine_is_not_spoken_to_in_the_clear_unless_that_is_said() {
+    let folder = new_folder();
+    for (about_etcd, words) in [
+        (&["--kv", "http://10.255.255.1"][..], "would be spoken to in the clear"),
+        (&["--kv", "https://10.255.255.1"], "give --kv-ca FILE"),
+        (&["--kv-ca", "ca.pem"], "give --kv URL"),
+    ] {
+        let (_controller, log) = with_etcd(&folder, "a", about_etcd, words);
+        assert!(!log.contains("listening on"), "{log}");
+    }
+    let (_controller, log) =
+        with_etcd(&folder, "b", &["--kv", "http://10.255.255.1", "--kv-insecure"], "INSECURE: this controller speaks");
+    assert!(!log.contains("would be"), "{log}");
     let _ = std::fs::remove_dir_all(&folder);
 }

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use orion_etcd::proto::{KeyValue, RangeRequest, RequestOp, TxnRequest, TxnResponse};
 use orion_etcd::{Etcd, txn};
 use orion_pool::pool::Change;
+use orion_tls::trust::Trust;
 use orion_transport::lease::MasterKey;
 use tokio::runtime::Runtime;
 use tracing::warn;
@@ -71,7 +72,7 @@ struct Term {
 
 impl Shared {
     /// Reaches nobody yet.
-    pub fn open(urls: &str, address: String, key: KeyFile) -> Result<Shared, String> {
+    pub fn open(urls: &str, trust: &Trust, address: String, key: KeyFile) -> Result<Shared, String> {
         // One thread beside the desk's: it keeps the lease alive while the desk waits.
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
@@ -79,7 +80,7 @@ impl Shared {
             .enable_all()
             .build()
             .map_err(|e| format!("starting the runtime failed: {e}"))?;
-        let etcd = runtime.block_on(async { Etcd::new(urls) }).map_err(|why| format!("--kv {why}"))?;
+        let etcd = runtime.block_on(async { Etcd::new(urls, trust) }).map_err(|why| format!("--kv {why}"))?;
         Ok(Shared { runtime, etcd, address, key, lease: None, term: None })
     }
 

@@ -8,6 +8,8 @@ use std::process::{Child, Command, Stdio};
 pub struct Cluster {
     folder: PathBuf,
     members: Vec<Member>,
+    /// Where what each shows and wants to see lies: server.pem, server.key, ca.pem.
+    papers: Option<PathBuf>,
 }
 
 struct Member {
@@ -18,7 +20,18 @@ struct Member {
 
 impl Cluster {
     /// Of so many members, whose data lies in `folder`.
+    #[allow(dead_code, reason = "for tests of another crate")]
     pub fn new(folder: &Path, count: usize) -> Cluster {
+        Cluster::with(folder, count, None)
+    }
+
+    /// One that speaks TLS to its clients, and only to those with a certificate of the same CA.
+    #[allow(dead_code, reason = "for tests of another crate")]
+    pub fn secured(folder: &Path, papers: &Path) -> Cluster {
+        Cluster::with(folder, 1, Some(papers.to_owned()))
+    }
+
+    fn with(folder: &Path, count: usize, papers: Option<PathBuf>) -> Cluster {
         // All are held until all are known, so that none is given twice.
         let held: Vec<TcpListener> =
             (0..2 * count).map(|_| TcpListener::bind("127.0.0.1:0").expect("a free port")).collect();
@@ -26,15 +39,20 @@ impl Cluster {
         let member = |pair: &[u16]| Member { client: pair[0], peer: pair[1], child: None };
         let members = ports.chunks_exact(2).map(member).collect();
         drop(held);
-        let mut cluster = Cluster { folder: folder.to_owned(), members };
+        let mut cluster = Cluster { folder: folder.to_owned(), members, papers };
         (0..count).for_each(|number| cluster.start(number));
         cluster
     }
 
     /// As `--kv` takes them.
     pub fn urls(&self) -> String {
-        let urls = self.members.iter().map(|member| format!("http://127.0.0.1:{}", member.client));
+        let scheme = self.scheme();
+        let urls = self.members.iter().map(|member| format!("{scheme}://127.0.0.1:{}", member.client));
         urls.collect::<Vec<_>>().join(",")
+    }
+
+    fn scheme(&self) -> &'static str {
+        if self.papers.is_some() { "https" } else { "http" }
     }
 
     /// A new one, or one that was killed.
@@ -42,7 +60,8 @@ impl Cluster {
         let all = self.members.iter().enumerate();
         let all: Vec<String> = all.map(|(n, member)| format!("e{n}=http://127.0.0.1:{}", member.peer)).collect();
         let (client, peer) = (self.members[number].client, self.members[number].peer);
-        let (client, peer) = (format!("http://127.0.0.1:{client}"), format!("http://127.0.0.1:{peer}"));
+        let scheme = self.scheme();
+        let (client, peer) = (format!("{scheme}://127.0.0.1:{client}"), format!("http://127.0.0.1:{peer}"));
         let data = self.folder.join(format!("e{number}.etcd"));
         let log = File::options().create(true).append(true).open(data.with_extension("log")).expect("a log");
         let mut command = Command::new("etcd");
@@ -50,6 +69,10 @@ impl Cluster {
         command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
         command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
         command.arg("--data-dir").arg(&data).env("ETCD_UNSUPPORTED_ARCH", std::env::consts::ARCH);
+        if let Some(papers) = &self.papers {
+            command.arg("--cert-file").arg(papers.join("server.pem")).arg("--key-file").arg(papers.join("server.key"));
+            command.arg("--client-cert-auth").arg("--trusted-ca-file").arg(papers.join("ca.pem"));
+        }
         command.stdin(Stdio::null()).stdout(log.try_clone().expect("another descriptor")).stderr(log);
         let child = command.spawn();
         let advice = "this test needs an etcd; it is in Debian's package etcd-server (apt-get install etcd-server)";
