@@ -8,17 +8,30 @@ use crate::member::{Ledger, Member, Said};
 const LEASE_NS_MIN: u64 = 1_000_000;
 /// So long before a lease ends the next session may begin with a little work.
 const ARMED_NS: u64 = 50_000;
+/// It is told before that, because it may have to be woken: as long before as it took lately, within these bounds.
+const LEAD_NS_MIN: u64 = 100_000;
+const LEAD_NS_MAX: u64 = 700_000;
+/// Who has begun so soon after it was given the lease was awake.
+const AWAKE_NS: u64 = 30_000;
 /// A session whose work goes on for so long after its lease has ended does not hold up the others any more: the GPU's
 /// own time slicing divides them from then on.
 const OVERRUN_NS_MAX: u64 = 10_000_000;
+/// Work that goes on for so long after its lease takes from the others what they are promised.
+const LATE_NS: u64 = 5_000_000;
 /// What a session with a cap may have saved up.
 const ALLOWANCE_NS_MAX: i64 = 10_000_000;
+/// And of what it could not have because another's work did not stop.
+const CREDIT_NS_MAX: i64 = 1_000_000_000;
 /// What it must have saved up to be given a lease.
 const ALLOWANCE_NS_ENOUGH: i64 = 2_000_000;
 /// Who waits for an allowance is not looked at more often.
 const LOOK_NS_MIN: u64 = 50_000;
+/// Nor who has overdrawn his allowance with work that does not end.
+const LOOK_NS_MAX: u64 = 1_000_000;
 /// So little is nothing.
-const ALLOWANCE_NS_NONE: i64 = 20_000;
+const ALLOWANCE_NS_NONE: u64 = 20_000;
+/// Times are not told apart any finer: that for which an allowance lasts is rounded each time it is asked for.
+const GRAIN_NS: u64 = 1000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
@@ -39,8 +52,8 @@ impl Default for Settings {
 pub enum Grant {
     /// Give the GPU nothing more.
     Stop,
-    /// It is next: it may give the GPU a little.
-    Armed,
+    /// It is next: it may give the GPU a little from then on.
+    Armed { from_ns: u64 },
     /// It holds the lease, until that time if there is one.
     Lease { until_ns: Option<u64> },
     /// It is alone and may have everything: nobody counts.
@@ -57,6 +70,17 @@ struct Holder {
     until_ns: Option<u64>,
     /// Since when it was to stop.
     stopped_ns: Option<u64>,
+    /// It was seen to work, or has had the time to begin.
+    has_begun: bool,
+}
+
+/// Whoever is next.
+#[derive(Debug, Clone, Copy)]
+struct Next {
+    id: u64,
+    from_ns: u64,
+    /// When it should have been told.
+    told_ns: u64,
 }
 
 #[derive(Debug)]
@@ -64,7 +88,11 @@ pub struct Arbiter {
     settings: Settings,
     members: BTreeMap<u64, Member>,
     holder: Option<Holder>,
-    armed: Option<u64>,
+    armed: Option<Next>,
+    /// How long before it may begin the next one is told.
+    lead_ns: u64,
+    /// When whoever has the lease now was told that it would be next, until it has begun.
+    told_ns: Option<u64>,
     /// Whether the one that is armed has begun, and what it is still to be charged for that.
     begun: Option<(u64, u64)>,
     /// No session that comes back has less virtual time than this, but for a quantum.
@@ -75,7 +103,17 @@ pub struct Arbiter {
 
 impl Arbiter {
     pub fn new(settings: Settings, now_ns: u64) -> Arbiter {
-        Arbiter { settings, members: BTreeMap::new(), holder: None, armed: None, begun: None, floor_ns: 0, now_ns }
+        Arbiter {
+            settings,
+            members: BTreeMap::new(),
+            holder: None,
+            armed: None,
+            lead_ns: LEAD_NS_MIN,
+            told_ns: None,
+            begun: None,
+            floor_ns: 0,
+            now_ns,
+        }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -92,7 +130,7 @@ impl Arbiter {
     pub fn leave(&mut self, now_ns: u64, id: u64) -> Option<Ledger> {
         self.charge(now_ns);
         self.holder.take_if(|holder| holder.id == id);
-        self.armed.take_if(|armed| *armed == id);
+        self.armed.take_if(|armed| armed.id == id);
         self.begun.take_if(|(begun, _)| *begun == id);
         self.members.remove(&id).map(|member| member.ledger)
     }
@@ -109,11 +147,36 @@ impl Arbiter {
             // Time that it did not use is not owed to it later, but for a quantum.
             member.virtual_ns = member.virtual_ns.max(floor_ns.saturating_sub(member.virtual_of(quantum_ns)));
         }
-        if self.armed == Some(id) && said.busy && !member.said.busy {
-            self.begun = Some((id, ARMED_NS));
-        }
+        let begins = said.busy && !member.said.busy;
         member.has_come |= said.wants && !member.said.wants;
         member.said = said;
+        if begins {
+            self.begins(now_ns, id);
+        }
+    }
+
+    /// A session has begun to work.
+    fn begins(&mut self, now_ns: u64, id: u64) {
+        if let Some(next) = self.armed.filter(|next| next.id == id) {
+            self.begun = Some((id, ARMED_NS));
+            self.took(now_ns.saturating_sub(next.told_ns.max(next.from_ns.saturating_sub(self.lead_ns))));
+        }
+        let Some(holder) = self.holder.as_mut().filter(|holder| holder.id == id) else { return };
+        holder.has_begun = true;
+        let late_ns = now_ns - holder.since_ns;
+        if let Some(told_ns) = self.told_ns.take() {
+            match late_ns <= AWAKE_NS {
+                // It did not have to be told any earlier, and might have been told later.
+                true => self.took(0),
+                false => self.took(now_ns - told_ns),
+            }
+        }
+    }
+
+    /// To be woken took a session so long: what was seen once may come again, and is forgotten slowly.
+    fn took(&mut self, ns: u64) {
+        let lead_ns = if ns > self.lead_ns { ns } else { self.lead_ns - (self.lead_ns - ns) / 64 };
+        self.lead_ns = lead_ns.clamp(LEAD_NS_MIN, LEAD_NS_MAX);
     }
 
     pub fn ledger(&self, id: u64) -> Option<Ledger> {
@@ -125,9 +188,10 @@ impl Arbiter {
         self.members.get(&id).map(|member| member.said)
     }
 
-    /// Whether the lease is about to go from one session to another.
+    /// Whether the lease is about to go from one session to another, or has gone and nobody has begun: what is said then
+    /// is to be heard at once.
     pub fn is_changing(&self) -> bool {
-        self.holder.is_some_and(|holder| holder.stopped_ns.is_some())
+        self.armed.is_some() || self.holder.is_some_and(|holder| holder.stopped_ns.is_some() || !holder.has_begun)
     }
 
     /// Whether it is its own limit that a session waits for, and not others.
@@ -144,8 +208,10 @@ impl Arbiter {
             Some(holder) if holder.id == id && holder.stopped_ns.is_none() => {
                 Grant::Lease { until_ns: holder.until_ns }
             }
-            _ if self.armed == Some(id) => Grant::Armed,
-            _ => Grant::Stop,
+            _ => match self.armed {
+                Some(next) if next.id == id => Grant::Armed { from_ns: next.from_ns },
+                _ => Grant::Stop,
+            },
         }
     }
 
@@ -174,8 +240,13 @@ impl Arbiter {
             return;
         }
         self.now_ns = now_ns;
-        let (holder, armed) = (self.holder, self.armed);
+        let (holder, armed) = (self.holder, self.armed.map(|next| next.id));
         let holds = |id: u64| holder.is_some_and(|holder| holder.id == id);
+        // Those whose work goes on although it is not their turn, and not just a moment longer.
+        let is_late = holder.and_then(|holder| holder.stopped_ns).is_some_and(|at| now_ns > at + LATE_NS);
+        let overruns = |id: u64, member: &Member| member.said.busy && armed != Some(id) && (!holds(id) || is_late);
+        let overrun_count = self.members.iter().filter(|(id, member)| overruns(**id, member)).count();
+        let before: Vec<i64> = self.members.values().map(|member| member.allowance_ns).collect();
         let is_wanted = self.members.iter().any(|(id, member)| !holds(*id) && member.said.wants);
         // Who has begun before its lease has no more than that on the GPU.
         let mut rest_ns = passed_ns;
@@ -191,11 +262,17 @@ impl Arbiter {
         let has_it =
             |id: u64, member: &Member| begun != Some(id) && (member.said.busy || holds(id) && member.said.wants);
         let count = self.members.iter().filter(|(id, member)| has_it(**id, member)).count() as u64;
-        for (id, member) in &mut self.members {
+        for ((id, member), before_ns) in self.members.iter_mut().zip(before) {
+            let is_denied = overrun_count > usize::from(overruns(*id, member)) && member.is_active();
             if has_it(*id, member) {
+                // The GPU's own time slices are the same for all that always have work. Who has gone on after his
+                // turn may have had more, and a cap holds in any case.
                 let ns = rest_ns / count;
-                // How the GPU divides itself among several is not known: a cap holds in any case.
-                member.charge(ns, rest_ns);
+                member.charge(ns, if overruns(*id, member) { rest_ns } else { ns });
+                // Who was given the lease cannot work before it has heard of that.
+                if holder.is_some_and(|holder| holder.id == *id && !holder.has_begun) && !member.said.busy {
+                    member.allowance_ns = member.allowance_ns.saturating_add_unsigned(ns);
+                }
                 if !is_wanted && count == 1 {
                     member.ledger.lent_ns += ns * (100 - member.share) / 100;
                 }
@@ -204,7 +281,13 @@ impl Arbiter {
                     member.ledger.overrun_ns += ns;
                 }
             }
-            member.earn(passed_ns, ALLOWANCE_NS_MAX);
+            // What it could not have beside work that did not stop it may have later, if it wants it then.
+            let owed_ns = if is_denied { member.promised_of(passed_ns) as i64 } else { 0 };
+            let before_ns = if member.is_active() { (before_ns + owed_ns).min(CREDIT_NS_MAX) } else { 0 };
+            member.earn(passed_ns, before_ns, ALLOWANCE_NS_MAX);
+        }
+        if let Some(holder) = &mut self.holder {
+            holder.has_begun |= now_ns.saturating_sub(holder.since_ns) >= LEAD_NS_MAX;
         }
         let least = self.members.values().filter(|member| member.is_active()).map(|member| member.virtual_ns).min();
         self.floor_ns = self.floor_ns.max(least.unwrap_or(0));
@@ -214,9 +297,13 @@ impl Arbiter {
         !member.is_capped() || member.allowance_ns >= ALLOWANCE_NS_ENOUGH
     }
 
+    fn is_armed(&self, id: u64) -> bool {
+        self.armed.is_some_and(|next| next.id == id)
+    }
+
     /// Who is next of those that wait, but for `not`. Who has begun because he was to be next is.
     fn next(&self, not: Option<u64>) -> Option<(u64, &Member)> {
-        let has_begun = |id: u64, member: &Member| self.armed == Some(id) && member.said.busy;
+        let has_begun = |id: u64, member: &Member| self.is_armed(id) && member.said.busy;
         let waiting = self.members.iter().filter(|(id, member)| {
             let waits = member.said.wants && Self::may_have_it(member);
             Some(**id) != not && (waits || has_begun(**id, member))
@@ -226,15 +313,23 @@ impl Arbiter {
             .map(|(id, member)| (*id, member))
     }
 
-    /// Whether another one is to have the GPU when the holder's time is over.
-    fn is_others_turn(&self, holder: Holder) -> bool {
+    /// Whether another one is to have the GPU when the holder's time is over, if it has it for `left_ns` until then.
+    fn is_others_turn(&self, holder: Holder, left_ns: u64) -> bool {
         let Some(member) = self.members.get(&holder.id) else { return true };
-        if member.is_capped() && member.allowance_ns < ALLOWANCE_NS_NONE {
+        let left_ns = if member.is_active() { left_ns } else { 0 };
+        if member.is_capped() && member.may_go_on_ns() < left_ns + ALLOWANCE_NS_NONE {
             return true;
         }
+        let virtual_ns = member.virtual_ns.saturating_add(member.virtual_of(left_ns));
         self.next(Some(holder.id)).is_some_and(|(id, other)| {
-            other.virtual_ns < member.virtual_ns || !member.is_active() || self.armed == Some(id) && other.said.busy
+            other.virtual_ns < virtual_ns || !member.is_active() || self.is_armed(id) && other.said.busy
         })
+    }
+
+    /// Whether somebody who waits has had less than the holder.
+    fn is_behind_no_more(&self, holder: Holder) -> bool {
+        let virtual_ns = self.members.get(&holder.id).map(|member| member.virtual_ns);
+        self.next(Some(holder.id)).is_some_and(|(_, other)| virtual_ns.is_none_or(|mine| other.virtual_ns <= mine))
     }
 
     fn release(&mut self, now_ns: u64) {
@@ -242,17 +337,23 @@ impl Arbiter {
         let Some(member) = self.members.get(&holder.id) else { return };
         if let Some(stopped_ns) = holder.stopped_ns {
             // In a decision after the one that stopped it, so that it has seen that.
-            if !member.said.busy || now_ns >= stopped_ns.saturating_add(OVERRUN_NS_MAX) {
+            // Who has overdrawn no more than its own allowance goes on: it is nobody else's turn.
+            let is_passed_by = now_ns >= stopped_ns.saturating_add(OVERRUN_NS_MAX) && self.is_behind_no_more(holder);
+            if !member.said.busy || is_passed_by {
                 self.holder = None;
             }
             return;
         }
         let is_over = holder.until_ns.is_some_and(|until_ns| now_ns >= until_ns);
+        let left_ns = holder.until_ns.map_or(u64::MAX, |until_ns| until_ns.saturating_sub(now_ns));
+        let ends_soon = left_ns <= ARMED_NS + self.lead_ns + GRAIN_NS;
         if !member.is_active() && self.next(Some(holder.id)).is_some() {
             holder.stopped_ns = Some(now_ns);
-        } else if is_over && member.is_active() {
-            match self.is_others_turn(holder) {
-                true => holder.stopped_ns = Some(now_ns),
+        } else if ends_soon && member.is_active() {
+            match self.is_others_turn(holder, left_ns) {
+                true if is_over => holder.stopped_ns = Some(now_ns),
+                true => {}
+                // Now, so that it need not wait for word of that.
                 false => holder = Holder { since_ns: now_ns, turn_until_ns: None, ..holder },
             }
         }
@@ -260,12 +361,15 @@ impl Arbiter {
     }
 
     fn give(&mut self, now_ns: u64) {
-        let Some((id, _)) = self.next(None) else { return };
+        let Some((id, next)) = self.next(None) else { return };
+        let has_begun = next.said.busy;
+        self.told_ns = self.armed.filter(|armed| armed.id == id && !has_begun).map(|armed| armed.told_ns);
         if let Some(member) = self.members.get_mut(&id) {
             member.ledger.leases += 1;
         }
         (self.armed, self.begun) = (None, None);
-        self.holder = Some(Holder { id, since_ns: now_ns, turn_until_ns: None, until_ns: None, stopped_ns: None });
+        let (turn_until_ns, until_ns, stopped_ns) = (None, None, None);
+        self.holder = Some(Holder { id, since_ns: now_ns, turn_until_ns, until_ns, stopped_ns, has_begun });
     }
 
     /// How long the holder may go on.
@@ -292,26 +396,32 @@ impl Arbiter {
     /// Whoever is next may begin just before the holder ends, so that the GPU does not stand still between them.
     fn arm(&mut self, now_ns: u64) {
         self.armed = self.holder.and_then(|holder| {
-            let ends = holder.stopped_ns.is_some()
-                || holder.turn_until_ns.is_some_and(|until_ns| now_ns + ARMED_NS >= until_ns);
-            let (next, _) = self.next(Some(holder.id)).filter(|_| ends && self.is_others_turn(holder))?;
+            let from_ns = match holder.stopped_ns {
+                Some(stopped_ns) => Some(holder.until_ns.unwrap_or(stopped_ns).min(stopped_ns)),
+                None => holder.until_ns.map(|until_ns| until_ns.saturating_sub(ARMED_NS)),
+            };
+            let left_ns = holder.until_ns.map_or(0, |until_ns| until_ns.saturating_sub(now_ns));
+            let from_ns = from_ns.filter(|from_ns| now_ns + self.lead_ns + GRAIN_NS >= *from_ns)?;
+            let (id, _) = self.next(Some(holder.id)).filter(|_| self.is_others_turn(holder, left_ns))?;
             // One more than the holder and the next would be too many.
-            let crowd = self.members.iter().any(|(id, member)| member.said.busy && *id != holder.id && *id != next);
-            (!crowd).then_some(next)
+            let crowd = self.members.iter().any(|(one, member)| member.said.busy && *one != holder.id && *one != id);
+            let told_ns = from_ns.saturating_sub(self.lead_ns);
+            let told_ns = self.armed.filter(|armed| armed.id == id).map_or(told_ns, |armed| armed.told_ns);
+            (!crowd).then_some(Next { id, from_ns, told_ns })
         });
-        self.begun = self.begun.filter(|(id, _)| self.armed == Some(*id));
+        self.begun = self.begun.filter(|(id, _)| self.is_armed(*id));
     }
 
     fn next_look(&self, now_ns: u64) -> Option<u64> {
         let holder = self.holder.and_then(|holder| match holder.stopped_ns {
             // At once if it has nothing on the GPU: it had only to see that it was stopped.
             Some(_) if self.members.get(&holder.id).is_none_or(|member| !member.said.busy) => Some(now_ns),
-            Some(stopped_ns) => Some(stopped_ns + OVERRUN_NS_MAX),
+            Some(stopped_ns) => Some((stopped_ns + OVERRUN_NS_MAX).max(now_ns + LOOK_NS_MAX)),
             // It says so when it begins, if its lease has an end.
             None if self.members.get(&holder.id).is_none_or(|member| !member.is_active()) => None,
             None => {
-                let arms = holder.turn_until_ns.map(|until_ns| until_ns.saturating_sub(ARMED_NS));
-                let arms = arms.filter(|at_ns| *at_ns > now_ns && self.is_others_turn(holder));
+                let arms = holder.until_ns.map(|until_ns| until_ns.saturating_sub(ARMED_NS + self.lead_ns));
+                let arms = arms.filter(|at_ns| *at_ns > now_ns + GRAIN_NS && self.next(Some(holder.id)).is_some());
                 arms.into_iter().chain(holder.until_ns).min()
             }
         });

@@ -63,16 +63,22 @@ impl Member {
         ns.saturating_mul(100) / self.share
     }
 
-    /// It has used the GPU for `ns`, or for `most_ns` if it had it to itself.
+    /// It has used the GPU for `ns`, or for as much as `most_ns`, which counts where it may not have more.
     pub fn charge(&mut self, ns: u64, most_ns: u64) {
         self.virtual_ns = self.virtual_ns.saturating_add(self.virtual_of(ns));
         self.allowance_ns = self.allowance_ns.saturating_sub_unsigned(most_ns);
         self.ledger.used_ns += ns;
     }
 
-    pub fn earn(&mut self, ns: u64, most_ns: i64) {
+    /// So much time has passed. More than `most_ns` it does not have, but for what it had `before_ns`.
+    pub fn earn(&mut self, ns: u64, before_ns: i64, most_ns: i64) {
         let earned = (u128::from(ns) * u128::from(self.cap_ppm) / u128::from(WHOLE_PPM)) as u64;
-        self.allowance_ns = self.allowance_ns.saturating_add_unsigned(earned).min(most_ns);
+        self.allowance_ns = self.allowance_ns.saturating_add_unsigned(earned).min(most_ns.max(before_ns));
+    }
+
+    /// What it is promised of so much time.
+    pub fn promised_of(&self, ns: u64) -> u64 {
+        (u128::from(ns) * u128::from(self.share) / 100) as u64
     }
 
     /// For how long it may go on using the GPU, earning meanwhile.

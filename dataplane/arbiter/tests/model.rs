@@ -12,6 +12,10 @@ const ARMED_AHEAD_NS: u64 = MS / 20;
 const GRACE_NS: u64 = 50_000;
 /// From a grant to the first instruction on the GPU.
 const START_NS: u64 = 10_000;
+/// Until whoever sleeps has been woken and runs: a worker that waits for its lease, and the arbiter.
+const WAKE_NS: (u64, u64) = (50_000, 300_000);
+/// So short a wait is not slept through.
+const SPIN_NS: u64 = 60_000;
 /// How often the GPU changes between contexts that have work at the same time.
 const SLICE_NS: u64 = MS;
 /// Windows begin at each multiple of this.
@@ -75,6 +79,9 @@ struct Session {
     thinks_until_ns: u64,
     said: Said,
     used_ns: u64,
+    /// The grant that it knows of, and when it knows of another one.
+    sees: Grant,
+    wakes_ns: Option<u64>,
 }
 
 impl Session {
@@ -92,7 +99,23 @@ impl Session {
             thinks_until_ns: 0,
             said: Said::default(),
             used_ns: 0,
+            sees: Grant::Stop,
+            wakes_ns: None,
         }
+    }
+
+    /// Who sleeps until there is a grant sees it a moment later; who is awake at once.
+    fn look(&mut self, now: u64, shown: Grant, random: &mut Random) {
+        let sleeps = self.sees == Grant::Stop && self.said.wants && !self.said.busy;
+        if !sleeps || shown == Grant::Stop {
+            self.wakes_ns = None;
+        } else {
+            let wakes_ns = *self.wakes_ns.get_or_insert_with(|| now + random.within(WAKE_NS.0, WAKE_NS.1));
+            if wakes_ns > now {
+                return;
+            }
+        }
+        self.sees = shown;
     }
 
     fn has_more(&self, now: u64) -> bool {
@@ -118,14 +141,15 @@ impl Session {
 
     /// What the gate lets pass, and what it says of itself.
     fn turn(&mut self, now: u64, grant: Grant) {
-        if grant != Grant::Armed {
+        let is_armed = matches!(grant, Grant::Armed { .. });
+        if !is_armed {
             self.armed_ns = ARMED_AHEAD_NS;
         }
         let ahead_ns = match grant {
             Grant::Stop => 0,
             // Only what is known to be short.
-            Grant::Armed if self.program.kernel_ns() <= self.armed_ns => ARMED_AHEAD_NS,
-            Grant::Armed => 0,
+            Grant::Armed { from_ns } if now >= from_ns && self.program.kernel_ns() <= self.armed_ns => ARMED_AHEAD_NS,
+            Grant::Armed { .. } => 0,
             Grant::Lease { until_ns: None } | Grant::Free => AHEAD_NS,
             Grant::Lease { until_ns: Some(until) } => until.saturating_sub(now).min(AHEAD_NS),
         };
@@ -136,11 +160,11 @@ impl Session {
             self.queue.push_back(self.program.kernel_ns());
             self.queued_ns += self.program.kernel_ns();
             self.armed_ns = self.armed_ns.saturating_sub(self.program.kernel_ns());
-            if grant == Grant::Armed && self.armed_ns < self.program.kernel_ns() {
+            if is_armed && self.armed_ns < self.program.kernel_ns() {
                 break;
             }
         }
-        let is_stopped = self.has_more(now) && ahead_ns == 0 || grant == Grant::Armed && self.has_more(now);
+        let is_stopped = self.has_more(now) && ahead_ns == 0 || is_armed && self.has_more(now);
         let rests = self.queue.is_empty() && (grant == Grant::Stop || now >= self.idle_since_ns + GRACE_NS);
         self.said = Said { wants: is_stopped, busy: !self.queue.is_empty() || self.said.busy && !rests };
     }
@@ -150,7 +174,10 @@ struct World {
     arbiter: Arbiter,
     sessions: Vec<Session>,
     now: u64,
+    /// When the arbiter decides, and whether it sleeps until then.
     look: Option<u64>,
+    sleeps: bool,
+    random: Random,
     /// Whose time slice it is, when several contexts have work.
     slice: usize,
     slice_ends: u64,
@@ -165,9 +192,10 @@ impl World {
     fn new(settings: Settings, sessions: Vec<Session>) -> World {
         let mut arbiter = Arbiter::new(settings, 0);
         sessions.iter().enumerate().for_each(|(id, session)| arbiter.join(0, id as u64, session.share));
-        let look = Some(0);
+        let (look, sleeps, random) = (Some(0), false, Random(0x9e37_79b9 + sessions.len() as u64));
         let (slice, slice_ends, marks) = (0, 0, Vec::new());
-        World { arbiter, sessions, now: 0, look, slice, slice_ends, marks, after_death_ns: 0, died: None }
+        let (after_death_ns, died) = (0, None);
+        World { arbiter, sessions, now: 0, look, sleeps, random, slice, slice_ends, marks, after_death_ns, died }
     }
 
     fn run(&mut self, until: u64) {
@@ -193,17 +221,28 @@ impl World {
                     self.arbiter.leave(self.now, id as u64);
                     self.died = Some(self.now);
                 }
-                let before = session.said;
-                session.turn(self.now, self.arbiter.grant(id as u64));
-                changed |= session.said != before;
-                self.arbiter.hear(self.now, id as u64, session.said);
+                let before = (session.said, session.sees);
+                session.look(self.now, self.arbiter.grant(id as u64), &mut self.random);
+                session.turn(self.now, session.sees);
+                changed |= (session.said, session.sees) != before;
             }
-            if !changed && self.look.is_none_or(|look| look > self.now) {
+            let has_news = (self.sessions.iter().enumerate())
+                .any(|(id, s)| !s.is_dead && self.arbiter.heard(id as u64) != Some(s.said));
+            if has_news && self.sleeps {
+                // It is rung for.
+                let wakes_ns = self.now + self.random.within(WAKE_NS.0, WAKE_NS.1);
+                self.look = Some(self.look.map_or(wakes_ns, |look| look.min(wakes_ns)));
+                self.sleeps = false;
+            }
+            let is_awake = self.arbiter.is_changing();
+            let is_time = self.look.is_some_and(|look| look <= self.now);
+            if is_time || has_news && is_awake {
+                self.decide();
+            } else if !changed {
                 break;
             }
-            self.look = self.arbiter.decide(self.now);
         }
-        let holds = |id: usize| !matches!(self.arbiter.grant(id as u64), Grant::Stop | Grant::Armed);
+        let holds = |id: usize| !matches!(self.arbiter.grant(id as u64), Grant::Stop | Grant::Armed { .. });
         let wants = self.sessions.iter().any(|s| !s.is_dead && s.said.wants);
         if let Some(died) = self.died
             && (!wants || (0..self.sessions.len()).any(holds))
@@ -211,6 +250,19 @@ impl World {
             self.after_death_ns = self.after_death_ns.max(self.now - died);
             self.died = None;
         }
+    }
+
+    fn decide(&mut self) {
+        for (id, session) in self.sessions.iter().enumerate().filter(|(_, s)| !s.is_dead) {
+            self.arbiter.hear(self.now, id as u64, session.said);
+        }
+        let look = self.arbiter.decide(self.now);
+        self.sleeps = !self.arbiter.is_changing() && look.is_none_or(|look| look > self.now + SPIN_NS);
+        // A timer wakes it no faster than a bell.
+        self.look = match self.sleeps {
+            true => look.map(|look| look + self.random.within(WAKE_NS.0, WAKE_NS.1)),
+            false => look,
+        };
     }
 
     /// Whose kernel runs now.
@@ -241,6 +293,12 @@ impl World {
             if session.queue.is_empty() && session.said.busy {
                 next = next.min(session.idle_since_ns + GRACE_NS);
             }
+            if let Grant::Armed { from_ns } = session.sees
+                && from_ns > now
+            {
+                next = next.min(from_ns);
+            }
+            next = next.min(session.wakes_ns.filter(|at| *at > now).unwrap_or(u64::MAX));
         }
         next
     }
@@ -270,10 +328,19 @@ impl World {
         }
     }
 
-    /// Parts of the GPU, in percent, that a session had in each window of a second.
-    fn windows(&self, id: usize) -> Vec<f64> {
-        let steps = (SECOND / STEP_NS) as usize;
-        let of = |pair: (&Vec<u64>, &Vec<u64>)| (pair.1[id] - pair.0[id]) as f64 * 100.0 / SECOND as f64;
+    /// What each session was, is promised and had, for a bound that was not kept.
+    fn told(&self, seed: u64, level: u32) -> String {
+        let part = |ns: u64| ns as f64 * 100.0 / self.now as f64;
+        let of = |s: &Session| format!("{:?} promised {} had {:.2}", s.program, s.share, part(s.used_ns));
+        let idle = 100.0 - self.sessions.iter().map(|s| part(s.used_ns)).sum::<f64>();
+        let all: Vec<String> = self.sessions.iter().map(of).collect();
+        format!("schedule {seed}, level {level}, idle {idle:.2} %: {}", all.join("; "))
+    }
+
+    /// Parts of the GPU, in percent, that a session had in each window of so many seconds.
+    fn windows(&self, id: usize, seconds: u64) -> Vec<f64> {
+        let steps = (seconds * SECOND / STEP_NS) as usize;
+        let of = |pair: (&Vec<u64>, &Vec<u64>)| (pair.1[id] - pair.0[id]) as f64 * 100.0 / (seconds * SECOND) as f64;
         self.marks.iter().zip(self.marks.iter().skip(steps)).map(of).collect()
     }
 }
@@ -296,10 +363,12 @@ fn any_program(random: &mut Random) -> Program {
     }
 }
 
-/// `SCHEDULES` in the environment for more, or fewer, than a build machine has time for.
+/// `SCHEDULES` in the environment for more, or fewer, than a build machine has time for, and `FIRST_SCHEDULE` for
+/// others.
 fn schedules(default: u64) -> std::ops::Range<u64> {
-    let count = std::env::var("SCHEDULES").ok().and_then(|text| text.parse().ok()).unwrap_or(default);
-    1..1 + count
+    let number = |name| std::env::var(name).ok().and_then(|text| text.parse().ok());
+    let first = number("FIRST_SCHEDULE").unwrap_or(1);
+    first..first + number("SCHEDULES").unwrap_or(default)
 }
 
 fn world(level: u32, seed: u64, sessions: Vec<Session>, seconds: u64) -> World {
@@ -326,9 +395,9 @@ fn sessions_that_always_have_work_get_their_shares_in_every_second() {
         let world = world(level, seed, sessions, 2);
         for (id, session) in world.sessions.iter().enumerate() {
             // The first windows have the start in them.
-            for window in world.windows(id) {
+            for window in world.windows(id, 1) {
                 let off = window - f64::from(session.share);
-                assert!(off.abs() <= 2.0, "schedule {seed}, level {level}: {window:.2} % of {session:?}");
+                assert!(off.abs() <= 2.0, "{id} had {window:.2} % in {}", world.told(seed, level));
             }
         }
     }
@@ -348,22 +417,24 @@ fn a_hard_cap_is_kept_in_every_second_and_nobody_starves() {
             })
             .collect();
         let has_long = sessions.iter().any(|s| s.program.kernel_ns() > 2 * MS);
-        let world = world(level, seed, sessions, 3);
+        // Beside kernels that nobody can stop it takes longer than a second until all is paid back.
+        let seconds = if has_long { 5 } else { 1 };
+        let world = world(level, seed, sessions, 2 + seconds);
         for (id, session) in world.sessions.iter().enumerate() {
             let share = f64::from(session.share);
             let cap = share + f64::from(level) / 100.0 * (100.0 - share);
-            for window in world.windows(id) {
+            for window in world.windows(id, seconds) {
                 let is_long = session.program.kernel_ns() > 2 * MS;
-                assert!(is_long || window <= cap + 2.0, "schedule {seed}, level {level}: {window:.2} % of {session:?}");
-                // Beside kernels that nobody can stop it takes longer than a second until all is paid back.
-                let owed = !has_long && session.program.is_steady() && session.dies_ns == u64::MAX;
-                assert!(!owed || window >= share - 2.0, "schedule {seed}, level {level}: {window:.2} % of {session:?}");
+                let most = cap + if is_long { 4.0 } else { 2.0 };
+                assert!(window <= most, "{id} had {window:.2} % in {}", world.told(seed, level));
+                let owed = session.program.is_steady() && session.dies_ns == u64::MAX;
+                // A cap counts what was not had beside such kernels but for the time of the turns' ends.
+                let least = if has_long && level < 100 { share * 0.92 - 2.0 } else { share - 2.0 };
+                assert!(!owed || window >= least, "{id} had {window:.2} % in {}", world.told(seed, level));
             }
             if session.program.is_steady() && session.dies_ns == u64::MAX {
                 let whole = session.used_ns as f64 * 100.0 / world.now as f64;
-                // With a hard cap it does not catch up on what it loses beside kernels that nobody can stop.
-                let least = if has_long && level == 0 { 0.5 } else { 0.8 };
-                assert!(whole >= share * least, "schedule {seed}, level {level}: {whole:.2} % of {session:?}");
+                assert!(whole >= share * 0.8, "{id} had {whole:.2} % in {}", world.told(seed, level));
             }
         }
         // With a cap the next may have to wait for itself.
@@ -389,7 +460,7 @@ fn idle_time_goes_to_who_has_work_and_comes_back() {
 
 #[test]
 fn the_debt_of_a_long_kernel_is_paid_back_within_five_seconds() {
-    for (share, level) in [(50, 100), (25, 100), (75, 100), (25, 0)] {
+    for (share, level) in [25, 30, 50, 75].into_iter().flat_map(|share| [0, 50, 100].map(|level| (share, level))) {
         let long = Session::new(Program::Waiting { kernel_ns: 200 * MS, pause_ns: 1000 }, share, u64::MAX);
         let steady = Session::new(Program::Steady { kernel_ns: 100_000 }, 100 - share, u64::MAX);
         let world = world(level, 0, vec![long, steady], 12);
@@ -397,13 +468,14 @@ fn the_debt_of_a_long_kernel_is_paid_back_within_five_seconds() {
         for from in 1..=6 {
             let had = (mark(from + 5)[0] - mark(from)[0]) as f64 / (5 * SECOND) as f64;
             let off = had * 100.0 - f64::from(share);
-            assert!(off <= 4.0, "share {share}, level {level}: {:.1} % of five seconds", had * 100.0);
+            // A kernel is begun in one of them or not: that is 4 % of them. Below level 100 it is charged as if it had
+            // the GPU to itself, and has less.
+            let least = if level == 100 { -4.0 } else { -0.4 * f64::from(share) };
+            assert!((least..4.0).contains(&off), "share {share}, level {level}: {:.1} % of five seconds", had * 100.0);
             let other = (mark(from + 5)[1] - mark(from)[1]) as f64 / (5 * SECOND) as f64 * 100.0;
-            // With a hard cap it may not catch up on what it lost beside the kernel.
-            assert!(
-                level == 0 || other >= f64::from(100 - share) - 4.0,
-                "share {share}, level {level}: the other had {other:.1} %"
-            );
+            let off = other - f64::from(100 - share);
+            let most = if level == 100 { 4.0 } else { 0.4 * f64::from(share) };
+            assert!((-4.0..most).contains(&off), "share {share}, level {level}: the other had {other:.1} %");
         }
     }
 }
@@ -433,7 +505,7 @@ fn a_holder_that_does_not_stop_is_passed_by() {
     let (mut now, mut had) = (2000, 0);
     for _ in 0..1000 {
         let look = arbiter.decide(now);
-        if !matches!(arbiter.grant(2), Grant::Stop | Grant::Armed) {
+        if !matches!(arbiter.grant(2), Grant::Stop | Grant::Armed { .. }) {
             had = now;
             break;
         }

@@ -42,7 +42,7 @@ pub struct OfArbiter {
     pub grant: AtomicU32,
     /// 1 while the session's own limit holds it back.
     pub is_at_limit: AtomicU32,
-    /// When a lease ends, or [`UNTIL_TOLD`].
+    /// When a lease ends, or [`UNTIL_TOLD`]; of who is next, from when it may begin.
     pub until_ns: AtomicU64,
     /// When the arbiter was last seen alive.
     pub beat_ns: AtomicU64,
@@ -78,7 +78,7 @@ impl Seat {
     pub fn show(&self, shown: Grant, is_at_limit: bool) -> bool {
         let (word, until_ns) = match shown {
             Grant::Stop => (grant::STOP, 0),
-            Grant::Armed => (grant::ARMED, 0),
+            Grant::Armed { from_ns } => (grant::ARMED, from_ns),
             Grant::Free => (grant::FREE, UNTIL_TOLD),
             Grant::Lease { until_ns } => (grant::LEASE, until_ns.unwrap_or(UNTIL_TOLD)),
         };

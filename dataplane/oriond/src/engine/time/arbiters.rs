@@ -21,8 +21,8 @@ use crate::seat::{Bell, Page, SEATS_MAX, Seat, now_ns};
 const BEAT_NS: u64 = 50_000_000;
 /// A wait as short as this is not slept through: getting up takes as long.
 const SPIN_NS: u64 = 60_000;
-/// While a session is to stop, its arbiter looks so long before it waits for the session's bell.
-const CHANGE_SPIN_NS: u64 = 500_000;
+/// While a lease goes from one session to another its arbiter looks so long before it waits for their bells.
+const CHANGE_SPIN_NS: u64 = 1_000_000;
 
 /// A session's page and bell, which its worker has too.
 #[derive(Clone)]

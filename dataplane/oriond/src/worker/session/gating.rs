@@ -37,6 +37,8 @@ const HOST_NEXT_NS: u64 = 1_000_000;
 const ITSELF_NS: u64 = 2_000_000_000;
 /// Who waits for the lease looks so often if work has begun that waited for a host function.
 const FUNCTION_LOOK: Duration = Duration::from_micros(500);
+/// How long whoever is next looks for its lease before it sleeps.
+const ARMED_SPIN: Duration = Duration::from_millis(1);
 /// How long an executor with nothing else to do looks for its lease before it sleeps.
 const LEASE_SPIN: Duration = Duration::from_millis(20);
 
@@ -77,7 +79,10 @@ impl Session {
                 Some(has_room) if !has_room => return false,
                 has_time => has_time.is_some(),
             },
-            grant::ARMED => gate.places[index].last_ns.is_some_and(|ns| ns <= gate.places[index].armed_ns),
+            grant::ARMED => {
+                let place = &gate.places[index];
+                place.last_ns.is_some_and(|ns| ns <= place.armed_ns) && now_ns() >= until_ns
+            }
             _ => false,
         };
         let is_let_by = may_pass || gate.is_open_without_arbiter(index);
@@ -522,16 +527,35 @@ impl Gate {
         self.places[index].is_open
     }
 
+    /// Until what the arbiter shows changes, or whoever is next may begin.
     fn wait_for_lease(&self, within: Duration) {
-        let stopped = |index: usize| self.seat(index).of_arbiter.grant.load(Ordering::Acquire) == grant::STOP;
-        let waits = |index: &usize| self.places[*index].said.wants && stopped(*index);
-        let Some(index) = (0..self.places.len()).find(waits) else { return };
+        let waiting = self.places.iter().enumerate().filter(|(_, place)| place.said.wants);
+        let shown = |index: usize| self.seat(index).of_arbiter.grant.load(Ordering::Acquire);
+        let Some((index, word)) = waiting
+            .map(|(index, _)| (index, shown(index)))
+            .find(|(_, word)| matches!(*word, grant::STOP | grant::ARMED))
+        else {
+            return;
+        };
+        let mut within = within;
+        if word == grant::ARMED {
+            let from_ns = self.seat(index).of_arbiter.until_ns.load(Ordering::Relaxed);
+            match from_ns.saturating_sub(now_ns()) {
+                // What it has is too long to be begun before the lease, which comes soon.
+                0 => {}
+                ns => within = within.min(Duration::from_nanos(ns)),
+            }
+        }
         let spin = Spin::adaptive(LEASE_SPIN);
         let has_waited = Duration::from_nanos(now_ns().saturating_sub(self.places[index].waits_since_ns));
-        let spin = Spin { budget: spin.budget.saturating_sub(has_waited).min(within), ..spin };
-        if !spin.until(|| !stopped(index)) && spin.budget < within {
-            let word = &self.seat(index).of_arbiter.grant;
-            futex::wait(word, grant::STOP, Some(within - spin.budget), Among::Processes);
+        let spin = match word {
+            // Its turn is about to come.
+            grant::ARMED => Spin { budget: spin.budget.min(ARMED_SPIN).min(within), ..spin },
+            _ => Spin { budget: spin.budget.saturating_sub(has_waited).min(within), ..spin },
+        };
+        if !spin.until(|| shown(index) != word) && spin.budget < within {
+            let seat = &self.seat(index).of_arbiter.grant;
+            futex::wait(seat, word, Some(within - spin.budget), Among::Processes);
         }
     }
 }
