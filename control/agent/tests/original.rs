@@ -182,7 +182,7 @@ const SERVER: &[(&str, &str, &str)] = &[
     ("[server] bind_addr", "127.0.0.1", "needs token_file = FILE"),
     ("[server] bind_net", "lo", "needs token_file = FILE"),
     ("[server] enable_shm", "false", "\nsocket = none\n"),
-    ("[server] enable_rdma", "true", "enable_rdma = true: "),
+    ("[server] enable_rdma", "true", "\nrdma = 127.0.0.1:9961\n"),
     ("[server] enable_kvm", "\"true\"", "enable_kvm = true: "),
     ("[server] ibverbs_device", "mlx5_0", ""),
     ("[server-nccl] comm_id", "127.0.0.1:9970", ""),
@@ -206,7 +206,7 @@ fn server_conf(scene: &Scene) {
     let conf = scene.folder.join("server.conf");
     for (name, value, words) in SERVER {
         let (section, key) = name.split_once(' ').expect("both");
-        let token = if key == "listen_port" { "token_file = /nowhere\n" } else { "" };
+        let token = if matches!(key, "listen_port" | "enable_rdma") { "token_file = /nowhere\n" } else { "" };
         std::fs::write(&conf, format!("{section}\n{key} = {value} ; why\n{token}")).expect("writing");
         let mut oriond = Command::new(built().join("oriond"));
         let output = oriond.args(["serve", "--show-config", "--config"]).arg(&conf).output().expect("it starts");
@@ -417,7 +417,7 @@ fn expected(line: &str) -> &'static [&'static str] {
             "[INFO] Client supports SHM mode, then server runs in SHM mode.",
         ],
         "orion-smi" => &["ORION-SMI", "No vGPU is lent."],
-        "enable_rdma = \"true\"" => &["this version has no RDMA"],
+        "enable_rdma = \"true\"" => &["needs token_file = FILE"],
         _ => &["devices 2\n", "size 536870912 "],
     }
 }

@@ -56,7 +56,13 @@ fn server(report: &mut Report) {
     match variable("ORION_SERVER") {
         Some(server) => match server.strip_prefix("unix:") {
             Some(socket) => local(report, Path::new(socket)),
-            None => remote(report, server.strip_prefix("tcp:").unwrap_or(&server)),
+            None => match server.strip_prefix("rdma:") {
+                Some(place) => {
+                    machine::rdma(report);
+                    remote(report, place);
+                }
+                None => remote(report, server.strip_prefix("tcp:").unwrap_or(&server)),
+            },
         },
         None if controller_address().is_ok_and(|address| address.is_some()) => {
             report.say("ORION_SERVER is not set; the controller says where to go.");

@@ -3,6 +3,9 @@
 use std::path::Path;
 use std::process::Command;
 
+use orion_transport::carrier::VerbsPort;
+use orion_transport::carrier::rdma::Device;
+
 use crate::finding::Report;
 
 /// The first kernel with all of io_uring that oriond uses: waiting for a futex came last.
@@ -88,13 +91,20 @@ pub fn rdma(report: &mut Report) {
             report.say(&format!(" {device}/{port}    {}    {}", of("rate"), of("state")));
         }
     }
-    match devices.is_empty() {
-        true => report.warn("rdma", "No RDMA device is found.", "sessions go over shared memory or TCP"),
-        false => report.warn(
+    if devices.is_empty() {
+        return report.warn("rdma", "No RDMA device is found.", "sessions go over shared memory or TCP");
+    }
+    if !cfg!(feature = "rdma") {
+        return report.warn(
             "rdma",
             format!("RDMA devices : {}", devices.join(", ")),
-            "this version of Orion does not use them; sessions go over shared memory or TCP",
-        ),
+            "this build of Orion does not use them; build it with --features rdma, or go over shared memory or TCP",
+        );
+    }
+    // As a program would open it, or an oriond that is told nothing else.
+    match VerbsPort::from_environment().and_then(|wanted| Device::open(&wanted)) {
+        Ok(device) => report.well("rdma", format!("RDMA : {}", device.words())),
+        Err(why) => report.warn("rdma", format!("RDMA is not to be had: {why}"), "or go over shared memory or TCP"),
     }
 }
 

@@ -44,7 +44,7 @@ fn one(report: &mut Report, server: &Process) {
     let (socket, listen) = (of("socket"), of("listen"));
     let yes_no = |is: bool| if is { "Yes" } else { "No" };
     report.say(&row("Enable SHM", yes_no(socket != "none")));
-    report.say(&row("Enable RDMA", "No"));
+    report.say(&row("Enable RDMA", yes_no(!matches!(of("rdma"), "" | "none"))));
     report.say(&row("Enable Local QEMU-KVM with SHM", "No"));
     if let Ok(address) = listen.parse::<SocketAddr>() {
         report.say(&format!("{:<40}{}", "Binding IP Address :", address.ip()));

@@ -142,7 +142,7 @@ mod tests {
         refused(&["--transport", "shm"], &server, ["--transport shm", "tcp:b:2"]);
         refused(&["--server", "unix:/s"], &[("ORION_TRANSPORT", "tcp")], ["ORION_TRANSPORT=tcp", "unix:/s"]);
         refused(&["--transport", "shm"], &[("ORION_TRANSPORT", "tcp")], ["--transport shm", "ORION_TRANSPORT=tcp"]);
-        refused(&["--transport", "tcp"], &[("ORION_TRANSPORT", "rdma")], ["ORION_TRANSPORT=rdma", "none of shm, tcp"]);
+        refused(&["--transport", "tcp"], &[("ORION_TRANSPORT", "pcie")], ["ORION_TRANSPORT=pcie", "none of shm, tcp"]);
     }
 
     #[test]

@@ -12,7 +12,8 @@ use crate::units;
 #[derive(Parser)]
 #[command(version)]
 pub struct Cli {
-    /// oriond to use, unix:/path or tcp:host:port; without it, and without ORION_SERVER, one is started for this run
+    /// oriond to use, unix:/path, tcp:host:port or rdma:host:port; without it, and without ORION_SERVER, one is started
+    /// for this run
     #[arg(long, value_name = "ADDRESS")]
     pub server: Option<String>,
     /// Controller of a pool to ask for vGPUs, HOST or HOST:PORT, as ORION_CONTROLLER; without it, and without that,

@@ -268,7 +268,7 @@ fn contradictions_and_what_is_no_address_are_refused_before_anything_starts() {
         (&["--share", "30", "true"][..], server, "--share is for the server that is started for this run"),
         (&["--share", "30", "true"][..], ("ORION_CONTROLLER", "pool"), "--share is about one; leave one of them out"),
         (&["--transport", "shm", "true"][..], server, "--transport shm needs a server address"),
-        (&["--transport", "tcp", "true"][..], ("ORION_TRANSPORT", "rdma"), "ORION_TRANSPORT=rdma is none of shm, tcp"),
+        (&["--transport", "tcp", "true"][..], ("ORION_TRANSPORT", "pcie"), "ORION_TRANSPORT=pcie is none of shm, tcp"),
         (&["true"][..], ("ORION_SERVER", "http://node:7411"), "it is one of unix:/path, tcp:host:port"),
         (&["--server", "http://node:7411", "true"][..], ("UNUSED", ""), "it is one of unix:/path, tcp:host:port"),
     ] {

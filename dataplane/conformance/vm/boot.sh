@@ -10,8 +10,8 @@
 #     --memory MIB                1024
 #     --seconds N                 what the machine may take, 170
 #     --qemu ARGUMENT             one more argument for QEMU
-# Prints the machine's console, and has SCRIPT's status for its own. Needs Debian's qemu-system-x86, busybox-static, cpio
-# and kmod, and downloads a kernel once into .vm/ of the repository (70 MB; ORION_VM names another folder).
+# Prints the machine's console, and has SCRIPT's status for its own. Needs Debian's qemu-system-x86, busybox-static,
+# cpio and kmod, and downloads a kernel once into .vm/ of the repository (70 MB; ORION_VM names another folder).
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../../.." && pwd)
 vm=${ORION_VM:-$root/.vm}
@@ -38,7 +38,8 @@ script=$1
 # depmod and modprobe are where only root looks.
 PATH=$PATH:/usr/sbin:/sbin
 for tool in qemu-system-x86_64 busybox cpio gzip dpkg-deb depmod modprobe; do
-    command -v "$tool" >/dev/null || fail "$tool is missing; install Debian's qemu-system-x86, busybox-static, cpio, kmod"
+    command -v "$tool" >/dev/null ||
+        fail "$tool is missing; install Debian's qemu-system-x86, busybox-static, cpio and kmod"
 done
 
 # Two that begin together download it once.

@@ -10,6 +10,7 @@ use std::ffi::OsString;
 use std::net::IpAddr;
 
 use ini::{Ini, ParseOption};
+use orion_wire::address::CARRIERS;
 
 /// Where the original keeps its port, and its log.
 const PORT_DEFAULT: u16 = 9960;
@@ -30,7 +31,6 @@ const WITHOUT_MEANING: &[(&str, &str, &str)] = &[
         "reserve",
         "orion-agent keeps so many vGPUs of each GPU back, and lends them while it reaches no controller",
     ),
-    ("server", "ibverbs_device", "there is no RDMA in this version"),
     ("server-nccl", "comm_id", "NCCL runs in the programs, which need no help from the server"),
     ("server-shm", "shm_group_name", "orion-shm --group gives the memory of a virtual machine its group"),
     ("server-shm", "shm_user_name", "orion-shm --user gives the memory of a virtual machine its user"),
@@ -84,6 +84,15 @@ pub struct Choice {
     pub is_flag: bool,
 }
 
+/// Options by which not everybody is let in, or by which that is wanted.
+const PROOFS: [&str; 4] = ["--token-file", "--client-ca", "--insecure", "--pool"];
+
+/// The line that asks for RDMA, and the device.
+struct Verbs {
+    line: Option<usize>,
+    device: Option<(String, usize)>,
+}
+
 struct File<'a> {
     path: &'a str,
     text: &'a str,
@@ -97,10 +106,10 @@ impl File<'_> {
         let mut keys = self.keys()?;
         let mut settings = Settings::default();
         self.drop_meaningless(&mut keys, &mut settings);
-        self.refuse_missing(&mut keys)?;
         self.log(&mut keys, &mut settings)?;
         self.throttle(&mut keys, &mut settings)?;
         let address = self.address(&mut keys)?;
+        let verbs = self.verbs(&mut keys)?;
         if self.flag(&mut keys, "server", "enable_shm")? == Some(false) {
             if let Some((_, line)) = keys.get(&key("server", "socket")) {
                 return Err(self.at(*line, "socket contradicts enable_shm = false; leave one of them out"));
@@ -110,6 +119,7 @@ impl File<'_> {
         self.guests(&mut keys, &mut settings)?;
         self.own(&mut keys, options, &mut settings)?;
         self.listen(address, &mut settings);
+        self.offer(verbs, address, &mut settings)?;
         match keys.into_iter().next() {
             None => Ok(settings),
             Some(((section, key), (_, line))) => Err(self.at(
@@ -167,16 +177,6 @@ impl File<'_> {
                 settings.notices.push(self.at(line, &format!("{name} has no meaning here: {reason}")));
             }
         }
-    }
-
-    /// What is asked for and cannot be had is no setting to pass over.
-    fn refuse_missing(&self, keys: &mut Keys) -> Result<(), String> {
-        let line = keys.get(&key("server", "enable_rdma")).map_or(0, |(_, line)| *line);
-        if self.flag(keys, "server", "enable_rdma")? == Some(true) {
-            let missing = "this version has no RDMA; programs elsewhere use TCP";
-            return Err(self.at(line, &format!("enable_rdma = true: {missing}; set it to false")));
-        }
-        Ok(())
     }
 
     /// Virtual machines whose memory orion-shm has made.
@@ -306,13 +306,63 @@ impl File<'_> {
         Ok(())
     }
 
+    /// The line that asks for RDMA, if one does, and the device with its line.
+    fn verbs(&self, keys: &mut Keys) -> Result<Verbs, String> {
+        let line = keys.get(&key("server", "enable_rdma")).map(|(_, line)| *line);
+        let asked = self.flag(keys, "server", "enable_rdma")?;
+        let device = keys.remove(&key("server", "ibverbs_device")).filter(|(value, _)| !value.is_empty());
+        let is_own = |name: &str| keys.contains_key(&key("server", name));
+        match (asked, line, &device) {
+            (Some(false), Some(line), _) if is_own(verbs_option()) => {
+                Err(self.at(line, "enable_rdma = false contradicts rdma; leave one of them out"))
+            }
+            (_, _, Some((_, line))) if is_own("rdma_device") => {
+                Err(self.at(*line, "ibverbs_device contradicts rdma_device; leave one of them out"))
+            }
+            _ => Ok(Verbs { line: line.filter(|_| asked == Some(true)), device }),
+        }
+    }
+
+    /// Offers RDMA beside TCP: the handshake has a port of its own, the next one.
+    fn offer(
+        &self,
+        verbs: Verbs,
+        address: Option<(IpAddr, u16, usize)>,
+        settings: &mut Settings,
+    ) -> Result<(), String> {
+        let has = |settings: &Settings, option: &str| settings.arguments.iter().any(|argument| argument == option);
+        if let Some(line) = verbs.line.filter(|_| !has(settings, "--rdma")) {
+            // What is asked for and cannot be had is no setting to pass over.
+            if !PROOFS.iter().any(|option| has(settings, option)) {
+                let text = "enable_rdma = true needs token_file = FILE, so that not everybody who reaches it is let in";
+                return Err(self.at(line, text));
+            }
+            let (ip, port) = address.map_or((IpAddr::from([127, 0, 0, 1]), PORT_DEFAULT), |(ip, port, _)| (ip, port));
+            let Some(port) = port.checked_add(1) else {
+                return Err(self.at(line, "enable_rdma = true takes the port behind listen_port, and there is none"));
+            };
+            let place = std::net::SocketAddr::new(ip, port).to_string();
+            settings.notices.push(self.at(line, &format!("RDMA is asked for at {place}, the port behind TCP's")));
+            settings.add(verbs_option(), &place);
+        }
+        if let Some((device, line)) = verbs.device {
+            match has(settings, "--rdma") {
+                true => settings.add("rdma-device", &device),
+                false => {
+                    settings.notices.push(self.at(line, "ibverbs_device has no meaning here: enable_rdma is not true"))
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// The original lets whoever reaches the port in. Here that takes a token, or `insecure`; programs of this machine
     /// have the socket.
     fn listen(&self, address: Option<(IpAddr, u16, usize)>, settings: &mut Settings) {
         let Some((address, port, line)) = address else { return };
         let place = std::net::SocketAddr::new(address, port).to_string();
         let has = |option: &str| settings.arguments.iter().any(|argument| argument == option);
-        let is_proved = ["--token-file", "--client-ca", "--insecure", "--pool"].into_iter().any(has);
+        let is_proved = PROOFS.iter().any(|option| has(option));
         if address.is_loopback() && !is_proved {
             settings.notices.push(self.at(
                 line,
@@ -331,6 +381,12 @@ impl Settings {
     fn add(&mut self, option: &str, value: &str) {
         self.arguments.extend([format!("--{option}"), value.to_owned()]);
     }
+}
+
+/// By which RDMA is asked for: the carrier that has devices.
+fn verbs_option() -> &'static str {
+    let carrier = CARRIERS.iter().find(|carrier| carrier.device.is_some());
+    carrier.and_then(|carrier| carrier.served_by.strip_prefix("--")).expect("there is one, and it has an option")
 }
 
 fn key(section: &str, name: &str) -> (String, String) {

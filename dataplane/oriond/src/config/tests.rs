@@ -1,9 +1,17 @@
 use super::*;
 
 fn options() -> Vec<Choice> {
-    [("socket", false), ("listen", false), ("token-file", false), ("memory-limit", false), ("insecure", true)]
-        .map(|(name, is_flag)| Choice { name: name.to_owned(), is_flag })
-        .to_vec()
+    [
+        ("socket", false),
+        ("listen", false),
+        (verbs_option(), false),
+        ("rdma-device", false),
+        ("token-file", false),
+        ("memory-limit", false),
+        ("insecure", true),
+    ]
+    .map(|(name, is_flag)| Choice { name: name.to_owned(), is_flag })
+    .to_vec()
 }
 
 fn read(text: &str) -> Result<Settings, String> {
@@ -55,7 +63,7 @@ fn the_second_editions_file_is_refused_for_what_there_is_not_line_by_line() {
     let text = "[log]\nlog_level = DEBUG ; which\n[server]\n vgpu_count = 4\n;bind_net =\n enable_rdma = true  ; yes\n";
     assert_eq!(
         read(text).unwrap_err(),
-        "server.conf:6: enable_rdma = true: this version has no RDMA; programs elsewhere use TCP; set it to false"
+        "server.conf:6: enable_rdma = true needs token_file = FILE, so that not everybody who reaches it is let in"
     );
     assert_eq!(arguments(&text.replace("true", "off")), "--log-level debug");
 }
@@ -67,6 +75,30 @@ fn virtual_machines_are_let_in_by_the_files_that_orion_shm_makes() {
     );
     assert_eq!(arguments("[server]\nenable_kvm = 1\n"), "--guest-folder /dev/shm");
     assert_eq!(arguments("[server]\nenable_kvm = 0\n"), "");
+}
+
+#[test]
+fn rdma_is_offered_beside_tcp_and_by_the_device_that_is_named() {
+    let text = "[server]\nbind_addr = 10.0.0.7\ntoken_file = /t\nenable_rdma = true\nibverbs_device = mlx5_0:1\n";
+    let all = "--token-file /t --listen 10.0.0.7:9960 --rdma 10.0.0.7:9961 --rdma-device mlx5_0:1";
+    assert_eq!(arguments(text), all);
+    assert!(read(text).unwrap().notices.iter().any(|said| said.contains("RDMA is asked for at 10.0.0.7:9961")));
+    assert_eq!(
+        arguments("[server]\ntoken_file = /t\nrdma = 10.0.0.7:5\nenable_rdma = true\n"),
+        "--rdma 10.0.0.7:5 --token-file /t"
+    );
+    let idle = read("[server]\nibverbs_device = mlx5_0\n").unwrap();
+    assert!(idle.arguments.is_empty() && idle.notices[0].contains("ibverbs_device has no meaning here: "));
+    for (text, words) in [
+        ("[server]\nrdma = 10.0.0.7:5\nenable_rdma = false\n", "server.conf:3: enable_rdma = false contradicts rdma"),
+        ("[server]\nrdma_device = a\nibverbs_device = b\n", "server.conf:3: ibverbs_device contradicts rdma_device"),
+        (
+            "[server]\nlisten_port = 65535\ntoken_file = /t\nenable_rdma = true\n",
+            "server.conf:4: enable_rdma = true takes the port behind listen_port",
+        ),
+    ] {
+        assert!(read(text).unwrap_err().starts_with(words), "{text}");
+    }
 }
 
 #[test]

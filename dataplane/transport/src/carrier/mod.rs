@@ -4,7 +4,7 @@
 //! | --- | --- | --- | --- |
 //! | [`shm`] | shared: the worker's are mapped here | words in them are slept on | its socket closes |
 //! | [`tcp`] | mirrored: threads copy what changes | the same, in one's own | a connection ends or falls silent |
-//! | [`rdma`] | mirrored, as by [`tcp`]; devices write what changes | the same | as by [`tcp`], or nothing is acknowledged |
+//! | [`rdma`] | mirrored: devices write what changes | the same | as by [`tcp`], or nothing is acknowledged |
 //! | [`ivshmem`] | shared: a device's memory is the worker's too | looked for | a word is not counted up |
 //! | `doorbell` (for tests) | shared, as by [`shm`] | an eventfd for each seat | its socket closes |
 //!

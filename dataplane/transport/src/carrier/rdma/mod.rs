@@ -113,6 +113,14 @@ impl Way for Rdma {
         listener: Listener,
     ) -> Result<Attached, NoSession> {
         let unavailable = |why: String| format!("{server} is reached by RDMA, and that is not to be had here: {why}");
+        if caller.trust.always {
+            return Err(unavailable(
+                "ORION_TLS=1 wants everything encrypted, and nothing encrypts what RDMA devices write; unset it, or go \
+                 over tcp"
+                    .to_owned(),
+            )
+            .into());
+        }
         // Before anybody is bothered.
         let device = VerbsPort::from_environment().and_then(|wanted| Device::open(&wanted)).map_err(unavailable)?;
         let pipe = Pipe::new(Pair::new(device).map_err(unavailable)?);
