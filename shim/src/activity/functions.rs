@@ -236,24 +236,9 @@ unsafe fn cuptiActivityRegisterTimestampCallback(callback: Option<Timestamp>) ->
     CUPTI_SUCCESS
 }
 
-/// Sizes and numbers of CUPTI's own buffers on a GPU: kept to be asked for again. Which of them are one byte, and what
-/// they are until they are set, as documented.
-static ATTRIBUTES: [AtomicU64; 11] = [
-    AtomicU64::new(3_200_000),
-    AtomicU64::new(8 << 20),
-    AtomicU64::new(250),
-    AtomicU64::new(25_000),
-    AtomicU64::new(250),
-    AtomicU64::new(0),
-    AtomicU64::new(3),
-    AtomicU64::new(3),
-    AtomicU64::new(0),
-    AtomicU64::new(1),
-    AtomicU64::new(16 << 20),
-];
-
+/// One of what is only kept to be asked for again. Some are one byte, as documented.
 fn attribute(attribute: u32, size: *mut usize, value: *mut c_void) -> Result<(&'static AtomicU64, usize), CUptiResult> {
-    let found = ATTRIBUTES.get(attribute as usize).filter(|_| !size.is_null() && !value.is_null());
+    let found = state().recording.attributes.get(attribute as usize).filter(|_| !size.is_null() && !value.is_null());
     let bytes = if matches!(attribute, 5 | 8 | 9) { 1 } else { 8 };
     found.map(|found| (found, bytes)).ok_or(CUPTI_ERROR_INVALID_PARAMETER)
 }
@@ -483,5 +468,31 @@ unsafe fn cuptiGetCallbackName(domain: u32, id: u32, name: *mut *const c_char) -
         // SAFETY: the caller's promise.
         Some(found) => unsafe { put(name, found.as_ptr()) },
         None => CUPTI_ERROR_INVALID_PARAMETER,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ask(which: u32, room: usize) -> (CUptiResult, usize, u64) {
+        let (mut size, mut value) = (room, 0u64);
+        // SAFETY: a place of as many bytes as are named.
+        let code = unsafe { cuptiActivityGetAttribute(which, &mut size, (&raw mut value).cast()) };
+        (code, size, value)
+    }
+
+    #[test]
+    fn what_is_kept_for_a_profiler_is_its_process_s_own() {
+        let (mut size, mut value) = (8, 77u64);
+        // SAFETY: a place of eight bytes.
+        let code = unsafe { cuptiActivitySetAttribute(2, &mut size, (&raw mut value).cast()) };
+        assert_eq!((code, ask(2, 8)), (CUPTI_SUCCESS, (CUPTI_SUCCESS, 8, 77)));
+        // In a test another thread is another process.
+        let elsewhere = std::thread::spawn(|| ask(2, 8)).join().expect("no panic");
+        assert_eq!(elsewhere, (CUPTI_SUCCESS, 8, 250));
+        assert_eq!(ask(9, 1), (CUPTI_SUCCESS, 1, 1));
+        assert_eq!(ask(0, 4), (CUPTI_ERROR_PARAMETER_SIZE_NOT_SUFFICIENT, 8, 0));
+        assert_eq!(ask(11, 8).0, CUPTI_ERROR_INVALID_PARAMETER);
     }
 }

@@ -32,6 +32,8 @@ pub struct Recording {
     pub last_id: AtomicU32,
     /// For each function of the runtime API whether a profiler wants to see it. cudart reads one on every call.
     pub hooks: [AtomicU32; 2048],
+    /// Sizes and numbers of CUPTI's own buffers on a GPU: kept to be asked for again.
+    pub attributes: [AtomicU64; 11],
     /// Who wants to know of contexts that begin and end.
     pub told_of_contexts: OnceLock<fn(CUcontext, bool)>,
 }
@@ -50,6 +52,20 @@ impl Recording {
             runtime_calls: Chosen::new(),
             last_id: AtomicU32::new(0),
             hooks: [const { AtomicU32::new(0) }; 2048],
+            // What they are until they are set, as documented.
+            attributes: [
+                AtomicU64::new(3_200_000),
+                AtomicU64::new(8 << 20),
+                AtomicU64::new(250),
+                AtomicU64::new(25_000),
+                AtomicU64::new(250),
+                AtomicU64::new(0),
+                AtomicU64::new(3),
+                AtomicU64::new(3),
+                AtomicU64::new(0),
+                AtomicU64::new(1),
+                AtomicU64::new(16 << 20),
+            ],
             told_of_contexts: OnceLock::new(),
         }
     }
