@@ -239,6 +239,24 @@ fn a_kernel_without_end_keeps_nobody_else_from_the_gpu() {
     assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
 }
 
+/// A hard cap is kept from session to session: who has run a kernel that does not end and is killed is not let on at
+/// once, and who had nothing is.
+#[test]
+fn a_debt_is_not_shed_by_a_new_session() {
+    let server = Oriond::start(&[&SOFT[..], &["--share", "25", "--throttle-level", "0", "--warm", "2"]].concat());
+    let mut first = Program::attach(&server);
+    first.launch(FOREVER);
+    std::thread::sleep(Duration::from_millis(1000));
+    // SAFETY: a worker of this test's own oriond.
+    unsafe { libc::kill(first.0.welcome.worker_pid as i32, libc::SIGKILL) };
+    server.wait_for_log(&["the session's part of the GPU's time", "session=1 "]);
+    let mut again = Program::attach(&server);
+    let begun = Instant::now();
+    again.launch(WORK);
+    again.synchronize();
+    assert!(begun.elapsed() > Duration::from_millis(1500), "{:?}", begun.elapsed());
+}
+
 /// A switch that only builds with debug assertions have.
 #[cfg(debug_assertions)]
 #[test]
