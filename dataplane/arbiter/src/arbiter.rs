@@ -212,8 +212,8 @@ impl Arbiter {
         self.members.get(&id).map(|member| member.said)
     }
 
-    /// Whether the lease is about to go from one session to another, or has gone and nobody has begun: what is said then
-    /// is to be heard at once.
+    /// Whether the lease is about to go from one session to another, or has gone and nobody has begun: what is said
+    /// then is to be heard at once.
     pub fn is_changing(&self) -> bool {
         self.armed.is_some() || self.holder.is_some_and(|holder| holder.stopped_ns.is_some() || !holder.has_begun)
     }
