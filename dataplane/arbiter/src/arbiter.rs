@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::member::{Ledger, Member, Said};
+use crate::member::{Debt, Ledger, Member, Said};
 
 /// A lease that others wait for is at least so long: the GPU stands still for some microseconds at each change.
 const LEASE_NS_MIN: u64 = 1_000_000;
@@ -24,6 +24,8 @@ const ALLOWANCE_NS_MAX: i64 = 10_000_000;
 const CREDIT_NS_MAX: i64 = 1_000_000_000;
 /// What it must have saved up to be given a lease.
 const ALLOWANCE_NS_ENOUGH: i64 = 2_000_000;
+/// Owners whose debts are known at a time.
+const DEBTS_MAX: usize = 1024;
 /// Who waits for an allowance is not looked at more often.
 const LOOK_NS_MIN: u64 = 50_000;
 /// Nor who has overdrawn his allowance with work that does not end.
@@ -95,6 +97,8 @@ pub struct Arbiter {
     told_ns: Option<u64>,
     /// Whether the one that is armed has begun, and what it is still to be charged for that.
     begun: Option<(u64, u64)>,
+    /// Of sessions that have ended, by owner.
+    debts: BTreeMap<u64, Debt>,
     /// No session that comes back has less virtual time than this, but for a quantum.
     floor_ns: u64,
     /// Until when has been charged.
@@ -111,6 +115,7 @@ impl Arbiter {
             lead_ns: LEAD_NS_MIN,
             told_ns: None,
             begun: None,
+            debts: BTreeMap::new(),
             floor_ns: 0,
             now_ns,
         }
@@ -120,10 +125,14 @@ impl Arbiter {
         self.members.is_empty()
     }
 
-    /// A session with this share of the GPU, in percent.
-    pub fn join(&mut self, now_ns: u64, id: u64, share_percent: u32) {
+    /// A session with this share of the GPU, in percent. What an earlier one of its owner's had too much it owes.
+    pub fn join(&mut self, now_ns: u64, id: u64, owner: Option<u64>, share_percent: u32) {
         self.charge(now_ns);
-        self.members.insert(id, Member::new(share_percent, self.settings.level, self.floor_ns));
+        let mut member = Member::new(owner, share_percent, self.settings.level, self.floor_ns);
+        if let Some(debt) = owner.and_then(|owner| self.debts.remove(&owner)) {
+            member.owes(debt.at(now_ns));
+        }
+        self.members.insert(id, member);
     }
 
     /// It is over, or its process has died: what it held is free.
@@ -132,7 +141,22 @@ impl Arbiter {
         self.holder.take_if(|holder| holder.id == id);
         self.armed.take_if(|armed| armed.id == id);
         self.begun.take_if(|(begun, _)| *begun == id);
-        self.members.remove(&id).map(|member| member.ledger)
+        let member = self.members.remove(&id)?;
+        if let Some(owner) = member.owner {
+            self.keep_debt(now_ns, owner, member.debt(now_ns, self.floor_ns));
+        }
+        Some(member.ledger)
+    }
+
+    /// Of more owners than there is room for the debts of those that came last are forgotten.
+    fn keep_debt(&mut self, now_ns: u64, owner: u64, debt: Debt) {
+        let debt = self.debts.remove(&owner).map_or(debt, |earlier| debt.and(earlier.at(now_ns)));
+        if self.debts.len() >= DEBTS_MAX {
+            self.debts.retain(|_, debt| !debt.at(now_ns).is_paid());
+        }
+        if !debt.is_paid() && self.debts.len() < DEBTS_MAX {
+            self.debts.insert(owner, debt);
+        }
     }
 
     /// What a session says now.
@@ -188,8 +212,8 @@ impl Arbiter {
         self.members.get(&id).map(|member| member.said)
     }
 
-    /// Whether the lease is about to go from one session to another, or has gone and nobody has begun: what is said then
-    /// is to be heard at once.
+    /// Whether the lease is about to go from one session to another, or has gone and nobody has begun: what is said
+    /// then is to be heard at once.
     pub fn is_changing(&self) -> bool {
         self.armed.is_some() || self.holder.is_some_and(|holder| holder.stopped_ns.is_some() || !holder.has_begun)
     }

@@ -21,6 +21,42 @@ pub struct Ledger {
     pub leases: u64,
 }
 
+/// What a session that has ended had beyond what it was promised: the next one of its owner begins with that.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Debt {
+    left_ns: u64,
+    /// Of its allowance.
+    overdrawn_ns: u64,
+    /// Of the GPU's time, more than the others that wanted it.
+    ahead_ns: u64,
+    share: u64,
+    cap_ppm: u64,
+}
+
+impl Debt {
+    /// What is left of it: it is paid back by the time that passes.
+    pub fn at(self, now_ns: u64) -> Debt {
+        let passed_ns = now_ns.saturating_sub(self.left_ns);
+        let earned = |part: u64, whole: u64| (u128::from(passed_ns) * u128::from(part) / u128::from(whole)) as u64;
+        Debt {
+            left_ns: now_ns.max(self.left_ns),
+            overdrawn_ns: self.overdrawn_ns.saturating_sub(earned(self.cap_ppm, WHOLE_PPM)),
+            ahead_ns: self.ahead_ns.saturating_sub(earned(self.share, 100)),
+            ..self
+        }
+    }
+
+    pub fn is_paid(&self) -> bool {
+        self.overdrawn_ns == 0 && self.ahead_ns == 0
+    }
+
+    /// Both of them, of one owner.
+    pub fn and(self, other: Debt) -> Debt {
+        let overdrawn_ns = self.overdrawn_ns.saturating_add(other.overdrawn_ns);
+        Debt { overdrawn_ns, ahead_ns: self.ahead_ns.saturating_add(other.ahead_ns), ..self }
+    }
+}
+
 /// A millionth of the GPU.
 pub const WHOLE_PPM: u64 = 1_000_000;
 
@@ -29,6 +65,8 @@ pub(crate) struct Member {
     pub said: Said,
     /// Percent of the GPU's time that it is promised.
     pub share: u64,
+    /// Whose it is, if that is known.
+    pub owner: Option<u64>,
     /// What it may have at most, in millionths of the GPU's time.
     pub cap_ppm: u64,
     /// Time used, divided by its share: who has the least is next.
@@ -41,12 +79,25 @@ pub(crate) struct Member {
 }
 
 impl Member {
-    pub fn new(share_percent: u32, level: u32, virtual_ns: u64) -> Member {
+    pub fn new(owner: Option<u64>, share_percent: u32, level: u32, virtual_ns: u64) -> Member {
         let share = u64::from(share_percent.clamp(1, 100));
         // The share, and of what others leave idle as much as the level says.
         let cap_ppm = share * 10_000 + u64::from(level.min(100)) * (100 - share) * 100;
         let said = Said::default();
-        Member { said, share, cap_ppm, virtual_ns, allowance_ns: 0, has_come: false, ledger: Ledger::default() }
+        let (allowance_ns, has_come, ledger) = (0, false, Ledger::default());
+        Member { said, share, owner, cap_ppm, virtual_ns, allowance_ns, has_come, ledger }
+    }
+
+    /// What it leaves behind when it ends.
+    pub fn debt(&self, now_ns: u64, floor_ns: u64) -> Debt {
+        let overdrawn_ns = if self.is_capped() { self.allowance_ns.min(0).unsigned_abs() } else { 0 };
+        let ahead_ns = self.promised_of(self.virtual_ns.saturating_sub(floor_ns));
+        Debt { left_ns: now_ns, overdrawn_ns, ahead_ns, share: self.share, cap_ppm: self.cap_ppm }
+    }
+
+    pub fn owes(&mut self, debt: Debt) {
+        self.virtual_ns = self.virtual_ns.saturating_add(self.virtual_of(debt.ahead_ns));
+        self.allowance_ns = self.allowance_ns.saturating_sub_unsigned(debt.overdrawn_ns);
     }
 
     pub fn is_capped(&self) -> bool {

@@ -191,7 +191,7 @@ struct World {
 impl World {
     fn new(settings: Settings, sessions: Vec<Session>) -> World {
         let mut arbiter = Arbiter::new(settings, 0);
-        sessions.iter().enumerate().for_each(|(id, session)| arbiter.join(0, id as u64, session.share));
+        sessions.iter().enumerate().for_each(|(id, session)| arbiter.join(0, id as u64, None, session.share));
         let (look, sleeps, random) = (Some(0), false, Random(0x9e37_79b9 + sessions.len() as u64));
         let (slice, slice_ends, marks) = (0, 0, Vec::new());
         let (after_death_ns, died) = (0, None);
@@ -483,13 +483,44 @@ fn the_debt_of_a_long_kernel_is_paid_back_within_five_seconds() {
 #[test]
 fn who_is_alone_with_all_of_it_is_left_alone() {
     let mut arbiter = Arbiter::new(Settings::default(), 0);
-    arbiter.join(0, 7, 30);
+    arbiter.join(0, 7, None, 30);
     assert_eq!(arbiter.grant(7), Grant::Free);
-    arbiter.join(5, 8, 70);
+    arbiter.join(5, 8, None, 70);
     arbiter.decide(5);
     assert_eq!((arbiter.grant(7), arbiter.grant(8)), (Grant::Stop, Grant::Stop));
     assert_eq!(arbiter.leave(9, 7).map(|ledger| ledger.used_ns), Some(0));
     assert_eq!(arbiter.grant(8), Grant::Free);
+}
+
+/// An owner that ends its sessions and begins others owes what those had, until as much time has passed as it is worth.
+#[test]
+fn a_new_session_owes_what_an_earlier_one_of_its_owner_had() {
+    let mut arbiter = Arbiter::new(Settings { level: 0, ..Settings::default() }, 0);
+    let (waiting, working) = (Said { wants: true, busy: false }, Said { wants: false, busy: true });
+    let wait_for = |arbiter: &mut Arbiter, id: u64, from: u64| {
+        (from..from + SECOND).step_by(100_000).find(|now| {
+            arbiter.decide(*now);
+            matches!(arbiter.grant(id), Grant::Lease { .. } | Grant::Free)
+        })
+    };
+    arbiter.join(0, 1, Some(7), 50);
+    arbiter.hear(0, 1, waiting);
+    let begun = wait_for(&mut arbiter, 1, 0).expect("nobody else wants it");
+    arbiter.hear(begun, 1, working);
+    // 200 ms of work, and then it is killed.
+    let mut now = begun + 200 * MS;
+    (begun..now).step_by(MS as usize).for_each(|now| _ = arbiter.decide(now));
+    arbiter.leave(now, 1);
+    // Another owner's does not wait for that, nor does a third one of the first's own.
+    for (session, owner, least_ms, most_ms) in [(2, 8, 0, 10), (3, 7, 150, 250), (4, 7, 0, 10)] {
+        arbiter.join(now, session, Some(owner), 50);
+        arbiter.hear(now, session, waiting);
+        let had = wait_for(&mut arbiter, session, now).expect("it comes to that");
+        let waited_ms = (had - now) / MS;
+        assert!((least_ms..=most_ms).contains(&waited_ms), "session {session} has waited for {waited_ms} ms");
+        arbiter.leave(had, session);
+        now = had;
+    }
 }
 
 #[test]
@@ -497,7 +528,7 @@ fn a_holder_that_does_not_stop_is_passed_by() {
     let mut arbiter = Arbiter::new(Settings::default(), 0);
     let working = Said { wants: false, busy: true };
     let waiting = Said { wants: true, busy: false };
-    [1, 2].iter().for_each(|id| arbiter.join(0, *id, 50));
+    [1, 2].iter().for_each(|id| arbiter.join(0, *id, None, 50));
     arbiter.hear(0, 1, waiting);
     arbiter.decide(0);
     arbiter.hear(1000, 1, working);

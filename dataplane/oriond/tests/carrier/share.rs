@@ -58,8 +58,13 @@ TURN:
 struct Program(Client);
 
 impl Program {
-    fn with(mut client: Client) -> Program {
-        client.context = Handle::primary_context(0).0;
+    fn with(client: Client) -> Program {
+        Program::on(0, client)
+    }
+
+    /// On one of the session's vGPUs.
+    fn on(vgpu: u32, mut client: Client) -> Program {
+        client.context = Handle::primary_context(vgpu).0;
         let mut program = Program(client);
         let module = Handle::new(Kind::Module, 0, 0).0;
         let image = Payload::Inline(Bytes::from(PTX.as_bytes()));
@@ -155,6 +160,32 @@ fn sessions_have_their_shares_of_a_gpus_time() {
     node.oriond.wait_for_log(&["the session's part of the GPU's time", "share=75"]);
 }
 
+/// Each GPU of a session has turns of its own: who works on another GPU than his neighbour has that to himself.
+#[test]
+fn sessions_with_two_gpus_wait_for_each_of_them_by_itself() {
+    let arguments = [&SOFT[..], &["--vgpus", "2", "--memory-limit", "256 MiB", "--share", "50"]].concat();
+    let server = Oriond::start_in(&[("ORION_SOFT_DEVICES", "2")], &arguments);
+    let mut programs = [0, 1].map(|vgpu| Program::on(vgpu, Client::attach(&server, Transport::Shm)));
+    let (is_over, done) = (AtomicBool::new(false), [AtomicU64::new(0), AtomicU64::new(0)]);
+    let counts = std::thread::scope(|scope| {
+        for (program, done) in programs.iter_mut().zip(&done) {
+            let is_over = &is_over;
+            scope.spawn(move || program.work_until(is_over, done));
+        }
+        count_for(&[&done[0], &done[1]], Duration::from_millis(1500), &is_over)
+    });
+    assert!(counts.iter().all(|count| *count > 0), "{counts:?}");
+    drop(programs);
+    for (session, gpu, works) in [(1, 0, true), (1, 1, false), (2, 0, false), (2, 1, true)] {
+        let words = format!("session={session} gpu={gpu} share=50 used_ms=");
+        server.wait_for_log(&["the session's part of the GPU's time", &words]);
+        let log = server.log();
+        let rest = log.split(&words).nth(1).expect("it was waited for");
+        let used_ms: u64 = rest.split(' ').next().and_then(|number| number.parse().ok()).expect("a number");
+        assert!(if works { used_ms > 1000 } else { used_ms == 0 }, "{words}{used_ms}");
+    }
+}
+
 #[test]
 fn a_hard_cap_keeps_a_session_to_its_share_though_it_is_alone() {
     let free = Oriond::start(&SOFT);
@@ -237,6 +268,24 @@ fn a_kernel_without_end_keeps_nobody_else_from_the_gpu() {
         other.synchronize();
     }
     assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+}
+
+/// A hard cap is kept from session to session: who has run a kernel that does not end and is killed is not let on at
+/// once, and who had nothing is.
+#[test]
+fn a_debt_is_not_shed_by_a_new_session() {
+    let server = Oriond::start(&[&SOFT[..], &["--share", "25", "--throttle-level", "0", "--warm", "2"]].concat());
+    let mut first = Program::attach(&server);
+    first.launch(FOREVER);
+    std::thread::sleep(Duration::from_millis(1000));
+    // SAFETY: a worker of this test's own oriond.
+    unsafe { libc::kill(first.0.welcome.worker_pid as i32, libc::SIGKILL) };
+    server.wait_for_log(&["the session's part of the GPU's time", "session=1 "]);
+    let mut again = Program::attach(&server);
+    let begun = Instant::now();
+    again.launch(WORK);
+    again.synchronize();
+    assert!(begun.elapsed() > Duration::from_millis(1500), "{:?}", begun.elapsed());
 }
 
 /// A switch that only builds with debug assertions have.

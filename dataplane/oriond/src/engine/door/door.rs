@@ -614,8 +614,11 @@ impl Door {
 
     /// The session's vGPUs are known, and so is on which GPUs it has to wait for its turn.
     fn takes_seats(&mut self, session: u64, vgpus: &[Registered]) {
-        let Some(seats) = self.sessions.get(session).and_then(|s| s.seats.as_ref()) else { return };
-        if let Err(error) = self.arbiters.join(session, vgpus, seats) {
+        let Some(of_session) = self.sessions.get(session) else { return };
+        let Some(seats) = &of_session.seats else { return };
+        let tenant = of_session.lease.as_ref().map(|held| held.lease.tenant.as_str());
+        let owner = owner_of(tenant, of_session.client.source);
+        if let Err(error) = self.arbiters.join(session, owner, vgpus, seats) {
             error!(session, %error, "starting an arbiter failed: the session uses its GPUs unasked");
         }
     }
@@ -802,6 +805,20 @@ fn damaged(fault: &Fault) -> Refusal {
 fn client(peer: Peer, request: &Request) -> Client {
     let program = printable(&request.program);
     Client { source: Source::of(peer), home: request.home, pid: request.pid, program }
+}
+
+/// Whose a session is, as a number: a tenant's, or else a user's or a host's.
+fn owner_of(tenant: Option<&str>, source: Source) -> Option<u64> {
+    use std::hash::{DefaultHasher, Hash, Hasher};
+    if tenant.is_none() && source == Source::Unknown {
+        return None;
+    }
+    let mut hasher = DefaultHasher::new();
+    match tenant {
+        Some(tenant) => tenant.hash(&mut hasher),
+        None => source.hash(&mut hasher),
+    }
+    Some(hasher.finish())
 }
 
 /// It goes into a log line.

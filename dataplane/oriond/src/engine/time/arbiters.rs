@@ -51,6 +51,8 @@ enum Mail {
 
 struct Member {
     session: u64,
+    /// Whose it is, if that is known: who ends a session and begins another owes what the first one had too much.
+    owner: Option<u64>,
     index: usize,
     share: u32,
     seats: Seats,
@@ -68,10 +70,10 @@ impl Arbiters {
     }
 
     /// A session begins on the GPUs of these vGPUs.
-    pub fn join(&mut self, session: u64, vgpus: &[Registered], seats: &Seats) -> io::Result<()> {
+    pub fn join(&mut self, session: u64, owner: Option<u64>, vgpus: &[Registered], seats: &Seats) -> io::Result<()> {
         let gpus: Vec<u64> = vgpus.iter().map(|vgpu| vgpu.gpu).collect();
         for (index, (gpu, share)) in seats.shares.by_gpu(&gpus).into_iter().take(SEATS_MAX).enumerate() {
-            let member = Member { session, index, share, seats: seats.clone() };
+            let member = Member { session, owner, index, share, seats: seats.clone() };
             self.post_of(gpu)?.post(Mail::Join(member));
         }
         Ok(())
@@ -136,7 +138,7 @@ impl Thread {
         let now = now_ns();
         match mail {
             Mail::Join(member) => {
-                self.arbiter.join(now, member.session, member.share);
+                self.arbiter.join(now, member.session, member.owner, member.share);
                 self.members.insert(member.session, member);
             }
             Mail::Leave(session) => {
