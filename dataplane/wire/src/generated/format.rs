@@ -9,7 +9,7 @@ const FILES: &[u64] = &[
     // dataplane/wire/src/activity.rs
     0xce1dfe52de4e6f07,
     // dataplane/wire/src/address.rs
-    0x2fd28961886b10dd,
+    0xfd94e1eaa2f7065c,
     // dataplane/wire/src/agent.rs
     0xef62e8e4a434be20,
     // dataplane/wire/src/bundle.rs
@@ -23,7 +23,7 @@ const FILES: &[u64] = &[
     // dataplane/wire/src/handle.rs
     0x9ff01f411a3a638c,
     // dataplane/wire/src/hello.rs
-    0x7f46766dbe372661,
+    0xa2eccb43c2989afa,
     // dataplane/wire/src/image.rs
     0xb9a5ff7cccae9b07,
     // dataplane/wire/src/lease.rs
