@@ -1,5 +1,5 @@
-//! Where a member of an etcd is, and how it is spoken to: by TLS where its URL says so, in the clear on this machine, and
-//! in the clear over a network only where an operator says that he wants that.
+//! Where a member of an etcd is, and how it is spoken to: by TLS where its URL says so, in the clear on this machine,
+//! and in the clear over a network only where an operator says that he wants that.
 
 use std::io;
 use std::sync::Arc;
