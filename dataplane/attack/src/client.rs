@@ -1,4 +1,4 @@
-//! A client that says whatever it likes, over either carrier.
+//! A client that says whatever it likes, over any carrier.
 
 // UNSAFETY: reads and writes the session's heap by address.
 

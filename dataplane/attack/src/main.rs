@@ -117,7 +117,7 @@ fn attack(oriond: &std::path::Path, seconds: u64, seed: u64, messages: u64) -> R
     let mut threads = BTreeSet::new();
     while began.elapsed() < Duration::from_secs(seconds) {
         let own = seed.wrapping_mul(1_000_003).wrapping_add(sessions);
-        let address = &server.addresses()[(sessions % 2) as usize];
+        let address = &server.addresses()[sessions as usize % server.addresses().len()];
         sessions += 1;
         match session::run(address, server.token(), canary.as_bytes(), own, messages) {
             Ok(outcome) => {
@@ -281,7 +281,7 @@ fn growth(oriond: &std::path::Path, way: grow::Way, transport: &str, seconds: u6
     // What the software GPU calls device memory counts for nobody, so there is little.
     let device_memory = [("ORION_SOFT_MEMORY_MIB", "64")];
     let server = Oriond::start_with(oriond, way.driver(), &["--host-memory", &budget_bytes], &device_memory)?;
-    let address = server.addresses().iter().find(|a| a.transport() == transport).expect("it listens on both");
+    let address = server.addresses().iter().find(|a| a.transport() == transport).expect("it listens on all");
     let witness = match way.driver() {
         "soft" => Some(start_witness(address, &server, seconds + 1, 1)?),
         _ => None,

@@ -21,10 +21,17 @@ pub fn token_from_environment() -> String {
 
 pub struct Oriond {
     child: Child,
-    addresses: [Server; 2],
+    addresses: Vec<Server>,
+    /// Memory of a guest that there is not.
+    segment: PathBuf,
     folder: PathBuf,
     log: PathBuf,
 }
+
+/// Sessions at the same time: a witness, the hostile client, and the hostile client before, which is about to end.
+const GUEST_SESSIONS: &str = "3";
+/// Of a guest; sparse.
+const GUEST_BYTES: u64 = 2 << 30;
 
 const SECRET: &str = "the token of orion-attack";
 
@@ -48,6 +55,13 @@ impl Oriond {
         std::fs::create_dir_all(&folder).map_err(|e| format!("creating {}: {e}", folder.display()))?;
         let (socket, log, token) = (folder.join("oriond.sock"), folder.join("log"), folder.join("token"));
         write_private(&token, SECRET)?;
+        let segment = Path::new("/dev/shm").join(folder.file_name().expect("it has a name"));
+        write_private(&segment, "")?;
+        std::fs::OpenOptions::new()
+            .write(true)
+            .open(&segment)
+            .and_then(|file| file.set_len(GUEST_BYTES))
+            .map_err(|e| format!("making {} as large as a guest's memory: {e}", segment.display()))?;
         let file = std::fs::File::create(&log).map_err(|e| format!("creating {}: {e}", log.display()))?;
         let mut fds = [0; 2];
         // SAFETY: room for both; both are new and ours.
@@ -67,6 +81,8 @@ impl Oriond {
             .arg(&socket)
             .arg("--token-file")
             .arg(&token)
+            .args(["--guest-sessions", GUEST_SESSIONS, "--guest"])
+            .arg(&segment)
             .envs(environment.iter().copied())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -82,16 +98,16 @@ impl Oriond {
         drop(theirs);
         let mut line = String::new();
         BufReader::new(std::fs::File::from(ready)).read_line(&mut line).map_err(|e| format!("waiting: {e}"))?;
-        let tcp = line.split_whitespace().find_map(|a| a.strip_prefix("tcp:")).unwrap_or_default().to_owned();
-        let addresses = [Server::local(socket), Server::parse(&format!("tcp:{tcp}"))?];
-        let oriond = Oriond { child, addresses, folder, log };
+        let addresses = line.split_whitespace().map(Server::parse).collect::<Result<Vec<_>, _>>()?;
+        let oriond = Oriond { child, addresses, segment, folder, log };
         if line.is_empty() {
             return Err(format!("oriond did not start:\n{}", oriond.end()));
         }
         Ok(oriond)
     }
 
-    pub fn addresses(&self) -> &[Server; 2] {
+    /// One for each carrier.
+    pub fn addresses(&self) -> &[Server] {
         &self.addresses
     }
 
@@ -122,6 +138,7 @@ impl Drop for Oriond {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        let _ = std::fs::remove_file(&self.segment);
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
