@@ -390,7 +390,7 @@ on_each_carrier! {
 on_each_carrier! {
     fn the_place_of_a_session_that_is_about_to_end_is_waited_for(server: &Oriond, transport: Transport) {
         let _ = server;
-        let server = Oriond::start(&["--sessions-max", "1"]);
+        let server = Oriond::start_for(transport, &["--sessions-max", "1"]);
         let first = Client::attach(&server, transport);
         let worker = first.welcome.worker_pid;
         // So that it takes a while to end with its client.
