@@ -183,7 +183,7 @@ const SERVER: &[(&str, &str, &str)] = &[
     ("[server] bind_net", "lo", "needs token_file = FILE"),
     ("[server] enable_shm", "false", "\nsocket = none\n"),
     ("[server] enable_rdma", "true", "\nrdma = 127.0.0.1:9961\n"),
-    ("[server] enable_kvm", "\"true\"", "enable_kvm = true: "),
+    ("[server] enable_kvm", "\"true\"", "\nguest_folder = /dev/shm\n"),
     ("[server] ibverbs_device", "mlx5_0", ""),
     ("[server-nccl] comm_id", "127.0.0.1:9970", ""),
     ("[server-log] log_with_time", "0", "\nno_log_time = true\n"),
@@ -326,6 +326,27 @@ fn typed(scene: &Scene, line: &str) -> (bool, String) {
     (output.status.success(), out + &said)
 }
 
+/// An oriond that lets virtual machines in, and a program that reaches it by the memory of one. What the machine itself
+/// adds to that is tried in one: see the conformance suite.
+fn session_over_a_guests_memory(scene: &Scene) -> String {
+    let folder = scene.folder.join("guests");
+    std::fs::create_dir(&folder).expect("a new folder");
+    let (made, said) = typed(scene, &format!("orion-shm -i 0 -s 256 -d {}", folder.display()));
+    assert!(made, "{said}");
+    let conf = scene.folder.join("kvm.conf");
+    let text = "[server]\n    enable_kvm = \"true\"\n[server-shm]\n    shm_path_base = ";
+    std::fs::write(&conf, format!("{text}{}\n", folder.display())).expect("writing");
+    let mut oriond = Command::new(built().join("oriond"));
+    oriond.args(["serve", "--driver", "soft", "--socket", "none", "--listen", "none", "--vgpus", "2"]);
+    oriond.args(["--memory-limit", "512 MiB", "--config"]).arg(&conf);
+    let oriond = scene::Process::start(&mut oriond, &scene.folder.join("kvm.log"));
+    oriond.says("serving ");
+    let server = format!("ivshmem:{}", folder.join("orionsock0").display());
+    let output = scene.program(&[("ORION_SERVER", &server)]).env_remove("ORION_CONTROLLER").output();
+    let (out, said) = texts(&output.expect("it starts"));
+    out + &said
+}
+
 /// An oriond that keeps a log of each session, as the installed file has it, and a session there.
 fn session_log(scene: &Scene) -> String {
     let (socket, folder) = (scene.folder.join("logged.sock"), scene.folder.join("session"));
@@ -366,6 +387,7 @@ fn the_quick_start_of_the_original_can_be_typed() {
                 typed(&scene, &format!("oriond serve --show-config --config {}", installed())).1
             }
             "ll -rt /var/log/orion/session" => session_log(&scene),
+            "enable_kvm = \"true\", virsh edit" => session_over_a_guests_memory(&scene),
             "enable_rdma = \"true\"" => {
                 let conf = scene.folder.join("rdma.conf");
                 std::fs::write(&conf, "[server]\n    enable_rdma = \"true\"\n").expect("writing");

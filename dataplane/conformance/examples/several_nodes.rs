@@ -203,8 +203,9 @@ impl Program {
                     ok(self.cu.cuStreamSynchronize(source.stream));
                     ok(self.cu.cuStreamSynchronize(target.stream));
                 }
+                // The last way takes the default stream of whichever context is current, and need not wait for it.
+                self.synchronize_all();
                 self.enter(to);
-                ok(unsafe { self.cu.cuCtxSynchronize() });
                 self.holds(target.words, value + way);
             }
         }

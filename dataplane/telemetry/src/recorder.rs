@@ -44,8 +44,8 @@ pub struct Recorder {
     mark: Option<Mark>,
     /// Where the mark lies, to be compared with; nowhere without one.
     mark_at: u64,
-    /// When the ring was last seen full.
-    full_at: Option<Instant>,
+    /// When the ring was last looked at, unless the worker has slept since.
+    looked_at: Option<Instant>,
     /// When the GPU was last asked in vain, and whether nothing else was done since.
     asked: Instant,
     only_asked: bool,
@@ -111,7 +111,7 @@ impl Recorder {
             window: Window::begin(),
             mark: None,
             mark_at: u64::MAX,
-            full_at: None,
+            looked_at: None,
             asked: Instant::now(),
             only_asked: false,
             idles: 0,
@@ -184,12 +184,13 @@ impl Recorder {
             self.mark_at = at.end + behind;
         }
         let free = at.capacity - behind;
+        let looked_at = self.looked_at.replace(taken);
         if free >= FULL_BYTES {
-            self.full_at = None;
             return;
         }
         probe::ring_full(self.session, free);
-        if let Some(before) = self.full_at.replace(taken) {
+        // A client fills it in no time while a driver keeps a command: since when it is full is not known any better.
+        if let Some(before) = looked_at {
             self.page.add(of_session::RING_FULL, ns(before, taken));
         }
     }
@@ -343,7 +344,7 @@ impl Recorder {
             // The first command after a sleep, so that something is known of sessions with little to do.
             self.drawn -= self.left - 1;
             self.left = 1;
-            self.full_at = None;
+            self.looked_at = None;
             self.page.set(of_session::ASLEEP_SINCE, 0);
         }
     }
@@ -463,6 +464,25 @@ mod tests {
         assert!(recorder.page().read().session(of_session::RING_FULL) > 0);
         // Positions that no client writes.
         run(&mut recorder, 1000, u64::MAX >> 1);
+    }
+
+    /// It drains the ring in a moment, and the client fills it again while the driver keeps a launch.
+    #[test]
+    fn a_ring_that_is_full_whenever_the_driver_goes_on_is_full() {
+        let mut recorder = recorder();
+        let launch = header(ops::CU_LAUNCH_KERNEL, 0);
+        let (capacity, full) = (1 << 20, (1 << 20) - (16 << 10));
+        for n in 1..=20 * 512u64 {
+            let behind = full - 128 * (n % 512);
+            recorder.takes(&launch, &Position { end: 128 * n, capacity }, || 128 * n + behind);
+            if n % 512 == 511 {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            recorder.handled(&launch, false);
+            recorder.done();
+        }
+        let told = recorder.page().read().session(of_session::RING_FULL);
+        assert!(told >= 150_000_000, "{told} ns are told of 200 ms");
     }
 
     #[test]

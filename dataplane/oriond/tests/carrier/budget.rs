@@ -102,7 +102,7 @@ fn a_lane_is_joined_once_and_ends_with_its_session() {
     wait_until("the lanes of the bystander, and another warm worker", || {
         server.log().matches("worker warm").count() >= 2
     });
-    let idle = server.descriptors();
+    let idle = server.descriptors_at_rest();
     for _ in 0..20 {
         let (stream, welcome, key) = carried_with_key(&server);
         let (inside, server, key) = (Mutex::new(Vec::new()), &server, &key);

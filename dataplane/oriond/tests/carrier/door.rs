@@ -313,7 +313,7 @@ fn a_file_of_settings_is_served_by_and_the_command_line_decides() {
 fn a_setting_that_cannot_be_kept_is_refused_with_its_line() {
     let (folder, file) = configured("refused", "[server]\nenable_rdma = true\n");
     let text = refuses_to_start(&["--config", &file]);
-    assert!(text.contains("server.conf:2: enable_rdma = true: this version has no RDMA"), "{text}");
+    assert!(text.contains("server.conf:2: enable_rdma = true needs token_file"), "{text}");
     let text = refuses_to_start(&["--log-file", "/proc/none/server.log", "--listen", "127.0.0.1:0", "--insecure"]);
     assert!(text.contains("opening the log file /proc/none/server.log failed"), "{text}");
     std::fs::remove_dir_all(folder).expect("removing");

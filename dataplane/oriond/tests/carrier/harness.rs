@@ -260,6 +260,19 @@ impl Oriond {
             .collect()
     }
 
+    /// Once there are as many for a while: lanes and workers come a moment after a session has begun.
+    pub fn descriptors_at_rest(&self) -> usize {
+        let (mut last, mut since) = (self.descriptors(), Instant::now());
+        wait_until("as many descriptors for a while", || {
+            let now = self.descriptors();
+            if now != last {
+                (last, since) = (now, Instant::now());
+            }
+            since.elapsed() > Duration::from_millis(500)
+        });
+        last
+    }
+
     pub fn descriptors(&self) -> usize {
         std::fs::read_dir(format!("/proc/{}/fd", self.pid())).expect("reading /proc").count()
     }

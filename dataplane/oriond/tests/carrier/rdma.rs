@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 
 use orion_transport::carrier::VerbsPort;
 use orion_transport::carrier::rdma::ends::End;
+use orion_transport::carrier::rdma::limits::RING_BYTES;
 use orion_transport::carrier::rdma::window::Notice;
 use orion_transport::carrier::rdma::works::Work;
-use orion_transport::carrier::rdma::{Device, Pair, RING_BYTES};
+use orion_transport::carrier::rdma::{Device, Pair};
 use orion_transport::channel::Channel;
 use orion_wire::hello::{Welcome, kind};
 use orion_wire::refusal::Refusal;

@@ -2,7 +2,7 @@
 
 use orion_wire::{Fault, Reader, Writer};
 
-use super::RING_BYTES;
+use super::limits::RING_BYTES;
 
 /// The largest number of a queue pair or of a packet.
 const NUMBER_MAX: u64 = (1 << 24) - 1;

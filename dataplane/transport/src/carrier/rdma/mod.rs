@@ -9,6 +9,7 @@
 //! orion-send      command ring, heap -> outbox -> device        orion-receive   inbox -> reply and event ring, heap
 //! choice   which port               ends     what the ends tell each other        works   what devices are asked
 //! window   who may write how much   pipe     a stream of bytes over all that      verbs   devices and queue pairs
+//! limits   how much, how often      device   verbs, or what there is without them
 //! ```
 //! Nothing encrypts what devices write: whoever can listen between them reads it. Nor does a device reach anything but
 //! the inbox: heap and rings are copied into and out of it by the threads here and by oriond's engine, for pages of the
@@ -17,7 +18,9 @@
 // UNSAFETY: poll, recv, and copies into heap memory by address.
 
 pub mod choice;
+mod device;
 pub mod ends;
+pub mod limits;
 #[cfg(not(feature = "rdma"))]
 mod missing;
 pub mod pipe;
@@ -55,30 +58,10 @@ use crate::socket;
 use crate::stream::Frame;
 use crate::thread::{spawn, with_signals_blocked};
 use choice::VerbsPort;
+pub use device::{Device, Pair};
 use ends::End;
-#[cfg(not(feature = "rdma"))]
-pub use missing::{Device, Pair};
 use pipe::Pipe;
-#[cfg(feature = "rdma")]
-pub use verbs::{Device, Pair};
 
-/// Of an inbox, and of an outbox. Both are locked in memory for as long as the session runs, at both ends.
-pub const RING_BYTES: usize = 1 << 20;
-/// Writes with a notice that may be under way; a peer has posted so many receives.
-pub const BATCHES_MAX: u32 = 128;
-/// Receives that are posted: for those, and for credits, of which at most nine can be under way, for each stands for a
-/// quarter of the batches or of the bytes.
-pub const RECEIVES: u32 = BATCHES_MAX + 32;
-/// Work requests in a device's queue: a batch that goes around the ring's end is two, and there are credits and beats.
-pub const WORKS_MAX: u32 = 2 * BATCHES_MAX + 32;
-/// A device sends again what is not acknowledged for so long: 4.096 us times two to the power of this, 0.27 s. It may
-/// take up to four times as long, says the standard.
-pub const ACKNOWLEDGED_WITHIN: u8 = 16;
-/// How often it does. Then the queue pair is in error. Seven is the most that there is, and Soft-RoCE takes seven for
-/// without end.
-pub const RETRIES: u8 = 6;
-/// So a peer is taken for lost after 2 s to this.
-pub const ACKNOWLEDGED_SECONDS_MAX: u64 = 8;
 /// How often a client that has nothing to say writes nothing, so that a way that is down is found out about: less than
 /// 11 s with the above. The server hears of it by the TCP connection's end.
 const BEAT: Duration = Duration::from_millis(1500);

@@ -15,10 +15,11 @@
 use std::os::fd::RawFd;
 use std::sync::{Mutex, MutexGuard};
 
+use super::device::Pair;
 use super::ends::End;
+use super::limits::{ACKNOWLEDGED_SECONDS_MAX, RING_BYTES};
 use super::window::{In, Notice, Out};
 use super::works::{Done, Outcome, Work};
-use super::{ACKNOWLEDGED_SECONDS_MAX, Pair, RING_BYTES};
 use crate::carrier::contract::Death;
 
 /// Of one write: small enough that the other side works on one while the next one is under way.
@@ -259,8 +260,8 @@ impl Pipe {
 mod tests {
     use std::time::{Duration, Instant};
 
-    use super::super::Device;
     use super::super::choice::VerbsPort;
+    use super::super::device::Device;
     use super::*;
 
     /// Two ends of one stream, in one process.

@@ -13,8 +13,8 @@ use rdma_mummy_sys as sys;
 
 use super::choice::{VerbsPort, mtu_bytes, mtu_number};
 use super::ends::End;
+use super::limits::{ACKNOWLEDGED_WITHIN, RECEIVES, RETRIES, RING_BYTES, WORKS_MAX};
 use super::works::{Done, Outcome, Work};
-use super::{ACKNOWLEDGED_WITHIN, RECEIVES, RETRIES, RING_BYTES, WORKS_MAX};
 use crate::proof::fresh_nonce;
 
 /// What is written together with its work request, where the device takes so much.

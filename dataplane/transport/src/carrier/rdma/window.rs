@@ -6,7 +6,7 @@
 
 use orion_wire::Fault;
 
-use super::{BATCHES_MAX, RING_BYTES, WORKS_MAX};
+use super::limits::{BATCHES_MAX, RING_BYTES, WORKS_MAX};
 
 /// Credits are given back when so much of them has come together: a quarter, so that the other side never waits for
 /// the rest of them.

@@ -59,9 +59,9 @@ const LANE_BYTES: usize = 128 << 10;
 const LANE_SPIN: Duration = Duration::from_micros(200);
 /// How long a posted copy to the host is kept back for the wait that usually follows: two messages cost the server's
 /// engine twice the receiving, and an acknowledgement in between.
-pub(in crate::carrier) const WAIT_FOLLOWS: Duration = Duration::from_micros(3);
+pub(super) const WAIT_FOLLOWS: Duration = Duration::from_micros(3);
 /// A sleeping pump looks this often whether the session is over.
-pub(in crate::carrier) const NAP: Duration = Duration::from_millis(500);
+pub(super) const NAP: Duration = Duration::from_millis(500);
 /// Chunks that may wait for one lane. Bounds memory; the send pump waits beyond it.
 const CHUNKS_QUEUED_MAX: usize = 4096;
 
@@ -307,7 +307,7 @@ fn finish(link: &TcpLink, end: Result<(), Death>) {
 
 /// Commands that were sent and that the worker may not have taken yet. The application gets their room in its ring
 /// back when the worker has.
-pub(in crate::carrier) struct UnderWay {
+pub(super) struct UnderWay {
     batches: Mutex<VecDeque<Batch>>,
     ring: Releaser,
 }
@@ -320,14 +320,14 @@ struct Batch {
 }
 
 impl UnderWay {
-    pub(in crate::carrier) fn new(ring: Releaser) -> UnderWay {
+    pub(super) fn new(ring: Releaser) -> UnderWay {
         UnderWay { batches: Mutex::default(), ring }
     }
 
     /// Finer than this nobody needs to know.
     const BATCH_BYTES_MIN: u64 = 16 << 10;
 
-    pub(in crate::carrier) fn sent(&self, worker_to: u64, to: u64) {
+    pub(super) fn sent(&self, worker_to: u64, to: u64) {
         let mut batches = self.batches.lock().expect("nothing panics under this lock");
         match batches.back_mut() {
             Some(last) if last.to - last.from < Self::BATCH_BYTES_MIN => (last.to, last.worker_to) = (to, worker_to),
@@ -339,7 +339,7 @@ impl UnderWay {
     }
 
     /// The worker has taken its ring's bytes up to `worker_to`. Claiming too much only hurts whoever claims it.
-    pub(in crate::carrier) fn taken(&self, worker_to: u64) {
+    pub(super) fn taken(&self, worker_to: u64) {
         let mut batches = self.batches.lock().expect("nothing panics under this lock");
         let mut released = None;
         while let Some(batch) = batches.pop_front_if(|b| b.worker_to <= worker_to) {
@@ -591,7 +591,7 @@ fn receive_chunks(link: &TcpLink, index: usize, socket: &OwnedFd, mut receiver: 
     }
 }
 
-pub(in crate::carrier) fn wake(word: &AtomicU32) {
+pub(super) fn wake(word: &AtomicU32) {
     if word.swap(0, Ordering::SeqCst) != 0 {
         futex::wake_all(word, Among::Threads);
     }

@@ -8,7 +8,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ use tracing::{error, info, warn};
 
 use super::memory::Segment;
 use super::private::Doorstep;
-use super::qemu::Qemu;
+use super::qemu::{Qemu, is_readable};
 
 const SILENCE_MAX: Duration = Duration::from_secs(SILENCE_SECONDS_MAX as u64);
 const BEAT_INTERVAL: Duration = Duration::from_secs(1);
@@ -342,10 +342,4 @@ impl Held {
         let to_guest = under_way(self.sent, guest.taken).map_err(|fault| fault.0)?;
         Ok((to_host, MAIL_BYTES - to_guest))
     }
-}
-
-pub fn is_readable(fd: RawFd) -> bool {
-    let mut entry = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-    // SAFETY: one valid entry.
-    unsafe { libc::poll(&raw mut entry, 1, 0) > 0 }
 }

@@ -10,7 +10,7 @@
 //! ```
 //! Then QEMU says nothing more, and its connection ends when it does.
 
-// UNSAFETY: eventfd, and reading one.
+// UNSAFETY: eventfd, and reading one; polls descriptors.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -21,8 +21,7 @@ use orion_transport::fds;
 use orion_transport::socket::peer_credentials;
 use tracing::{info, warn};
 
-use super::porter::is_readable;
-use crate::engine::carrier::LocalSocket;
+use crate::engine::carrier::shm::LocalSocket;
 
 const PROTOCOL: i64 = 0;
 const GUEST_PEER: i64 = 1;
@@ -124,6 +123,12 @@ fn has_ended(socket: &OwnedFd) -> bool {
     let mut bytes = [0; 64];
     is_readable(socket.as_raw_fd())
         && !matches!(fds::recv_some(socket.as_fd(), &mut bytes, libc::MSG_DONTWAIT), Ok((1.., _)))
+}
+
+pub fn is_readable(fd: RawFd) -> bool {
+    let mut entry = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    // SAFETY: one valid entry.
+    unsafe { libc::poll(&raw mut entry, 1, 0) > 0 }
 }
 
 #[cfg(test)]

@@ -5,14 +5,13 @@
 //! device, and its cell need not be open for one.
 
 mod session;
+mod shared;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
-use std::sync::mpsc::Sender;
 
-use orion_ring::{Heap, Memory};
 use orion_telemetry::report::Wire;
 use orion_transport::carrier::rdma::Device;
 use orion_transport::socket;
@@ -20,11 +19,10 @@ use tracing::{info, warn};
 
 use super::contract::{Connection, Lane, Listener, Main, Prepare, Session, Visitor};
 use super::tcp::bind;
-use super::tcp::shared::Mapped;
 use crate::engine::peer::Peer;
 use crate::engine::security::Security;
 use crate::engine::settings::Settings;
-use crate::engine::workers::nursery::Order;
+use shared::Shared;
 
 pub fn open(settings: &Settings) -> Result<Vec<Box<dyn Listener>>, String> {
     let Some((address, wanted)) = &settings.verbs else { return Ok(Vec::new()) };
@@ -74,23 +72,6 @@ impl Listener for Place {
         Some(Arc::new(move |session, memory, nursery| {
             Ok(Arc::new(Shared::new(session, memory, nursery, device.clone())?))
         }))
-    }
-}
-
-/// What is known of a session without its connection.
-struct Shared {
-    session: u64,
-    heap: Heap,
-    device: Arc<Device>,
-    mapped: Mapped,
-}
-
-impl Shared {
-    fn new(session: u64, memory: Memory, nursery: Sender<Order>, device: Arc<Device>) -> io::Result<Shared> {
-        // Owned from here on, so that a failure below unmaps what was mapped so far.
-        let mapped = Mapped::new(memory, nursery);
-        let heap = mapped.memory().map_heap(None)?;
-        Ok(Shared { session, heap, device, mapped })
     }
 }
 

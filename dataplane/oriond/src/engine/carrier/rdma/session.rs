@@ -23,7 +23,7 @@ use orion_wire::hello::{FRAME_HEADER_BYTES, frame, frame_header, kind};
 use orion_wire::refusal::{Reason, Refusal};
 use tracing::{info, warn};
 
-use super::Shared;
+use super::shared::Shared;
 use crate::engine::carrier::contract::{Connection, Main};
 use crate::engine::core::shutdown;
 use crate::engine::io_ring::{Did, Done, Io, is_again};

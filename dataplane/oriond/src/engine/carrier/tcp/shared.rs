@@ -56,17 +56,17 @@ impl Address {
 }
 
 /// Unmaps when the last user is gone. Unmapping a large heap takes milliseconds, so somebody else does it.
-pub(in crate::engine::carrier) struct Mapped {
+pub struct Mapped {
     memory: Option<Memory>,
     nursery: Sender<Order>,
 }
 
 impl Mapped {
-    pub(in crate::engine::carrier) fn new(memory: Memory, nursery: Sender<Order>) -> Mapped {
+    pub fn new(memory: Memory, nursery: Sender<Order>) -> Mapped {
         Mapped { memory: Some(memory), nursery }
     }
 
-    pub(in crate::engine::carrier) fn memory(&self) -> &Memory {
+    pub fn memory(&self) -> &Memory {
         self.memory.as_ref().expect("taken only when dropped")
     }
 }
