@@ -11,6 +11,7 @@
 //! A carrier is a folder here, a line in [`WAYS`] and its name in `orion_wire::address`. What it needs of a server
 //! beyond a socket of the same machine is a folder in oriond's `engine/carrier`.
 
+mod application_side;
 mod contract;
 #[cfg(debug_assertions)]
 mod doorbell;

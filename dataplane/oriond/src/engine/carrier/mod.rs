@@ -8,6 +8,7 @@ mod ivshmem;
 mod rdma;
 mod shm;
 mod tcp;
+mod worker_side;
 
 use contract::Listener;
 pub use shm::LocalSocket;

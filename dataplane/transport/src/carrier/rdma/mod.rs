@@ -35,27 +35,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use orion_ring::Consumer;
 use orion_ring::bell::{Bell, Futex};
 use orion_ring::futex::{self, Among};
-use orion_ring::memory::Which;
-use orion_ring::{Consumer, Heap, Memory, Spin};
 use orion_wire::address::Server;
 use orion_wire::hello::kind;
 use orion_wire::record::HeapRange;
 use orion_wire::{Fault, Pages};
 
-use super::contract::{Attached, Carrier, Death, Lost, Security, Way};
-use super::tcp::{self, NAP, UnderWay, WAIT_FOLLOWS, wake};
+use super::application_side::{ApplicationSide, Begun, begin, wake};
+use super::contract::{Attached, Carrier, Death, Security, Way};
+use super::tcp;
 use crate::channel::Channel;
-use crate::client::handshake::{
-    Caller, Greeted, NoSession, Tuning, answer_to, greet, layout, map_heap, mapping_failed, shutdown, start,
-};
-use crate::client::say;
-use crate::gather::{Gather, Stripe};
+use crate::client::handshake::{Caller, NoSession, Tuning, answer_to, shutdown};
+use crate::gather::Stripe;
 use crate::lanes::{LANES_MAX, LaneCounts};
-use crate::scatter::{Blocked, Listener, Scatter};
+use crate::scatter::{Listener, Scatter};
 use crate::socket;
-use crate::stream::Frame;
 use crate::thread::{spawn, with_signals_blocked};
 use choice::VerbsPort;
 pub use device::{Device, Pair};
@@ -107,33 +103,20 @@ impl Way for Rdma {
         // Before anybody is bothered.
         let device = VerbsPort::from_environment().and_then(|wanted| Device::open(&wanted)).map_err(unavailable)?;
         let pipe = Pipe::new(Pair::new(device).map_err(unavailable)?);
-        let mut main = tcp::reach(server, &tcp::way(server, caller)?)?;
-        let Greeted { welcome, .. } = greet(server, &mut main, caller, false)?;
-        let layout = layout(&welcome).expect("greet has checked it");
-        let memory = Memory::create(layout).map_err(|e| format!("creating the session memory failed: {e}"))?;
-        let heap = map_heap(&memory).map_err(|e| mapping_failed(layout.heap_bytes, e))?;
-        start(server, &mut main, &self.start(heap.base() as u64), &[])?;
+        let begun = begin(self, server, caller, tcp::reach(server, &tcp::way(server, caller)?)?)?;
+        let Begun { mut main, welcome, memory, heap, is_proved, .. } = begun;
         connect(server, &mut main, &pipe)?;
         let security = Security {
-            is_proved: caller.token.is_some() || caller.lease.is_some() || caller.trust.says_whom(),
+            is_proved,
             // The handshake was, where it crossed a network; what devices write is not.
             is_encrypted: Some(false),
         };
         let main = main.into_parts().0;
 
-        let commands = memory.consumer(Which::Command).map_err(|e| format!("mapping the command ring failed: {e}"))?;
-        let link = Arc::new(Link {
-            main,
-            pipe,
-            under_way: UnderWay::new(commands.releaser()),
-            down: AtomicU32::new(0),
-            room_waits: AtomicU32::new(0),
-            heap,
-            listener,
-            spin: Spin::adaptive(Duration::from_micros(tuning.spin_us)),
-            lost: Lost::default(),
-        });
-        start_pumps(&link, &memory, commands).map_err(|e| format!("starting the connection's threads failed: {e}"))?;
+        let (side, commands, scatter) = ApplicationSide::new(&memory, heap, listener, tuning)?;
+        let (down, room_waits) = (AtomicU32::new(0), AtomicU32::new(0));
+        let link = Arc::new(Link { main, pipe, side, down, room_waits });
+        start_pumps(&link, commands, scatter).map_err(|e| format!("starting the connection's threads failed: {e}"))?;
         Ok(Attached::new(welcome, memory, heap, security, link))
     }
 }
@@ -168,37 +151,27 @@ struct Link {
     /// Silent; its end is the session's.
     main: OwnedFd,
     pipe: Pipe,
-    under_way: UnderWay,
+    side: ApplicationSide,
     /// Beats, one after the other, at which the port was down.
     down: AtomicU32,
     /// 1 while the sending thread sleeps until there is room.
     room_waits: AtomicU32,
-    heap: Heap,
-    listener: Listener,
-    spin: Spin,
-    lost: Lost,
 }
 
 impl Link {
     fn lost(&self) -> bool {
-        self.lost.is_set()
+        self.side.is_lost()
     }
 
     fn end(&self, death: Death) {
-        if self.lost.set(death) {
+        if self.side.lost.set(death) {
             shutdown(self.main.as_fd());
             wake(&self.room_waits);
         }
     }
 
-    /// Nothing is printed for a connection that merely ended: the callers who notice say it once.
     fn finish(&self, end: Result<(), Death>) {
-        if let Err(Death::Broke(fault)) = &end
-            && !self.lost()
-        {
-            say::say(format_args!("the connection to the server broke the protocol ({fault}); the session is over"));
-        }
-        self.end(end.err().unwrap_or(Death::Closed));
+        self.end(self.side.end_of(end));
     }
 }
 
@@ -213,7 +186,7 @@ impl Carrier for Link {
     }
 
     fn death(&self) -> Option<&Death> {
-        self.lost.death()
+        self.side.lost.death()
     }
 
     fn close(&self) {
@@ -225,12 +198,7 @@ impl Carrier for Link {
     }
 }
 
-fn start_pumps(link: &Arc<Link>, memory: &Memory, commands: Consumer) -> io::Result<()> {
-    let scatter = Scatter::new(
-        vec![(Frame::Reply, memory.producer(Which::Reply)?), (Frame::Event, memory.producer(Which::Event)?)],
-        link.heap,
-    )
-    .with_listener(Some(link.listener));
+fn start_pumps(link: &Arc<Link>, commands: Consumer, scatter: Scatter) -> io::Result<()> {
     with_signals_blocked(|| {
         let l = link.clone();
         spawn("orion-send".into(), move || {
@@ -245,39 +213,13 @@ fn start_pumps(link: &Arc<Link>, memory: &Memory, commands: Consumer) -> io::Res
     })
 }
 
-fn send_commands(link: &Link, mut commands: Consumer) -> Result<(), Death> {
-    let mut batch = Gather::default();
-    while !link.lost() {
-        let mut taken = batch.collect(Frame::Command, &mut commands, &link.heap, &mut NoLanes)?;
-        let follows = Spin { budget: WAIT_FOLLOWS, ..link.spin };
-        if batch.ends_with_copy_out() && follows.until(|| commands.has_news() != Ok(false)) {
-            taken = batch.collect_after(taken, Frame::Command, &mut commands, &link.heap, &mut NoLanes)?;
-        }
-        if taken == 0 && batch.is_empty() {
-            if !link.spin.until(|| commands.has_news() != Ok(false)) {
-                // A nap that ends because it is over is no reason to look for another 20 ms.
-                while commands.has_news() == Ok(false) && !link.lost() {
-                    commands.sleep(NAP);
-                }
-            }
-            continue;
-        }
-        while !batch.is_empty() {
-            // SAFETY: the parts point to memory that stays mapped for the life of the process.
-            let sent = unsafe { link.pipe.send(batch.parts())? };
-            batch.advance(sent);
-            if sent == 0 {
-                wait_room(link)?;
-            }
-            if link.lost() {
-                return Ok(());
-            }
-        }
-        batch.clear();
-        commands.pass(taken);
-        link.under_way.sent(batch.carried(), commands.passed());
-    }
-    Ok(())
+fn send_commands(link: &Link, commands: Consumer) -> Result<(), Death> {
+    link.side.send_commands(commands, &mut NoLanes, |batch| {
+        // SAFETY: the parts point to memory that stays mapped for the life of the process.
+        let sent = unsafe { link.pipe.send(batch.parts())? };
+        batch.advance(sent);
+        if sent == 0 { wait_room(link) } else { Ok(()) }
+    })
 }
 
 fn wait_room(link: &Link) -> Result<(), Death> {
@@ -286,7 +228,7 @@ fn wait_room(link: &Link) -> Result<(), Death> {
         outcome = link.pipe.has_room();
         !matches!(outcome, Ok(false))
     };
-    if !link.spin.until(&mut found) && !link.lost() {
+    if !link.side.spin.until(&mut found) && !link.lost() {
         // Set first, then one more look: whoever hears of credits looks at the word afterwards.
         link.room_waits.store(1, Ordering::SeqCst);
         if !found() {
@@ -318,42 +260,17 @@ fn receive(link: &Link, mut scatter: Scatter) -> Result<(), Death> {
             continue;
         }
         link.pipe.take(n)?;
-        deliver(link, &mut scatter, &buffer[..n])?;
+        link.side.deliver(&mut scatter, &buffer[..n], &LaneCounts::default(), |_| {
+            Err(Fault("a barrier where there are no lanes").into())
+        })?;
     }
     Ok(())
-}
-
-/// Puts it where it belongs, however long that takes the application.
-fn deliver(link: &Link, scatter: &mut Scatter, bytes: &[u8]) -> Result<(), Death> {
-    // There are no lanes, and so nothing that counts up.
-    let counts = LaneCounts::default();
-    let mut at = 0;
-    loop {
-        let (used, blocked) = scatter.feed(&bytes[at..], &counts)?;
-        at += used;
-        if let Some(up_to) = scatter.taken() {
-            link.under_way.taken(up_to);
-        }
-        match blocked {
-            Some(Blocked::Room(ring)) => {
-                scatter
-                    .ring(ring)
-                    .wait_room(1, link.spin, Duration::from_millis(100))
-                    .map_err(|_| Fault("ring positions are impossible"))?;
-            }
-            Some(Blocked::Barrier) => return Err(Fault("a barrier where there are no lanes").into()),
-            None => return Ok(()),
-        }
-        if link.lost() {
-            return Err(Death::Gone);
-        }
-    }
 }
 
 /// Looks for a while, then sleeps until something has come, or the connection has ended.
 fn wait_news(link: &Link) -> Result<(), Death> {
     let mut outcome = Ok(false);
-    link.spin.until(|| {
+    link.side.spin.until(|| {
         outcome = link.pipe.look();
         !matches!(outcome, Ok(false)) || link.lost()
     });

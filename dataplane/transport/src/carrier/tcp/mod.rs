@@ -24,8 +24,7 @@ use std::time::Duration;
 
 use orion_ring::bell::{Bell, Futex};
 use orion_ring::futex::{self, Among};
-use orion_ring::memory::Which;
-use orion_ring::{Consumer, Heap, Memory, Releaser, Spin};
+use orion_ring::{Consumer, Spin};
 use orion_tls::handshake::Secured;
 use orion_tls::is_loopback;
 use orion_tls::trust::{self, ENVIRONMENT};
@@ -34,17 +33,14 @@ use orion_wire::hello::{Challenge, Join, kind};
 use orion_wire::record::HeapRange;
 use orion_wire::{Fault, Pages};
 
-use super::contract::{Attached, Carrier, Death, Lost, Security, Way};
+use super::application_side::{ApplicationSide, Begun, NAP, begin, wake};
+use super::contract::{Attached, Carrier, Death, Security, Way};
 use crate::channel::Channel;
-use crate::client::handshake::{
-    Caller, Greeted, NoSession, Tuning, WELCOME_SECONDS_MAX, greet, layout, lost_during, map_heap, mapping_failed,
-    say_if_late, shutdown, start,
-};
-use crate::client::say;
-use crate::gather::{Gather, Stripe};
+use crate::client::handshake::{Caller, NoSession, Tuning, WELCOME_SECONDS_MAX, lost_during, say_if_late, shutdown};
+use crate::gather::Stripe;
 use crate::lanes::{LANES_MAX, LaneCounts, Striper};
 use crate::proof::{LaneKey, Said, fresh_nonce, is_same};
-use crate::scatter::{Blocked, Listener, Scatter};
+use crate::scatter::{Listener, Scatter};
 use crate::socket;
 use crate::stream::{Frame, STREAM_HEADER_BYTES, STRIPE_BYTES_MIN, StreamHeader};
 use crate::thread::{spawn, with_signals_blocked};
@@ -57,11 +53,6 @@ const RECEIVE_BYTES: usize = 256 << 10;
 const LANE_BYTES: usize = 128 << 10;
 /// Bulk data keeps coming or not at all.
 const LANE_SPIN: Duration = Duration::from_micros(200);
-/// How long a posted copy to the host is kept back for the wait that usually follows: two messages cost the server's
-/// engine twice the receiving, and an acknowledgement in between.
-pub(super) const WAIT_FOLLOWS: Duration = Duration::from_micros(3);
-/// A sleeping pump looks this often whether the session is over.
-pub(super) const NAP: Duration = Duration::from_millis(500);
 /// Chunks that may wait for one lane. Bounds memory; the send pump waits beyond it.
 const CHUNKS_QUEUED_MAX: usize = 4096;
 
@@ -89,36 +80,25 @@ impl Way for Tcp {
         listener: Listener,
     ) -> Result<Attached, NoSession> {
         let way = way(server, caller)?;
-        let mut main = reach(server, &way)?;
-        let Greeted { welcome, lane_key, .. } = greet(server, &mut main, caller, false)?;
-        let layout = layout(&welcome).expect("greet has checked it");
-        let memory = Memory::create(layout).map_err(|e| format!("creating the session memory failed: {e}"))?;
-        let heap = map_heap(&memory).map_err(|e| mapping_failed(layout.heap_bytes, e))?;
-        start(server, &mut main, &self.start(heap.base() as u64), &[])?;
-        let security = Security {
-            is_proved: caller.token.is_some() || caller.lease.is_some() || caller.trust.says_whom(),
-            is_encrypted: Some(main.is_encrypted()),
-        };
+        let begun = begin(self, server, caller, reach(server, &way)?)?;
+        let Begun { main, welcome, lane_key, memory, heap, is_proved } = begun;
+        let security = Security { is_proved, is_encrypted: Some(main.is_encrypted()) };
         let (main, secured) = main.into_parts();
 
-        let commands = memory.consumer(Which::Command).map_err(|e| format!("mapping the command ring failed: {e}"))?;
+        let (side, commands, scatter) = ApplicationSide::new(&memory, heap, listener, tuning)?;
         let link = Arc::new(TcpLink {
             main,
-            under_way: UnderWay::new(commands.releaser()),
+            side,
             lanes: (0..tuning.lanes.min(LANES_MAX)).map(|_| Lane::default()).collect(),
             lanes_ready: AtomicUsize::new(0),
             counts: LaneCounts::default(),
             barrier_waits: AtomicU32::new(0),
             awaited: Awaited::new().map_err(|e| format!("creating an eventfd failed: {e}"))?,
-            heap,
-            listener,
-            spin: Spin::adaptive(Duration::from_micros(tuning.spin_us)),
             lane_spin: Spin::adaptive(LANE_SPIN.min(Duration::from_micros(tuning.spin_us))),
-            lost: Lost::default(),
         });
         let address = server.host().expect("it was connected to").to_owned();
         let belongs = Belongs { address, way, session: welcome.session, key: lane_key };
-        start_pumps(&link, &memory, commands, secured, belongs)
+        start_pumps(&link, commands, scatter, secured, belongs)
             .map_err(|e| format!("starting the connection's threads failed: {e}"))?;
         Ok(Attached::new(welcome, memory, heap, security, link))
     }
@@ -182,7 +162,7 @@ fn unreachable(server: &Server, e: io::Error) -> String {
 
 struct TcpLink {
     main: OwnedFd,
-    under_way: UnderWay,
+    side: ApplicationSide,
     lanes: Vec<Lane>,
     /// Lanes that have joined the session; bulk data waits for none of them, it goes inline until all have.
     lanes_ready: AtomicUsize,
@@ -190,11 +170,7 @@ struct TcpLink {
     /// 1 while the receive pump sleeps because of a barrier.
     barrier_waits: AtomicU32,
     awaited: Awaited,
-    heap: Heap,
-    listener: Listener,
-    spin: Spin,
     lane_spin: Spin,
-    lost: Lost,
 }
 
 #[derive(Default)]
@@ -209,11 +185,11 @@ struct Lane {
 
 impl TcpLink {
     fn lost(&self) -> bool {
-        self.lost.is_set()
+        self.side.is_lost()
     }
 
     fn end(&self, death: Death) {
-        if !self.lost.set(death) {
+        if !self.side.lost.set(death) {
             return;
         }
         shutdown(self.main.as_fd());
@@ -239,7 +215,7 @@ impl Carrier for TcpLink {
     }
 
     fn death(&self) -> Option<&Death> {
-        self.lost.death()
+        self.side.lost.death()
     }
 
     fn close(&self) {
@@ -264,17 +240,12 @@ impl Carrier for TcpLink {
 
 fn start_pumps(
     link: &Arc<TcpLink>,
-    memory: &Memory,
     commands: Consumer,
+    scatter: Scatter,
     secured: Option<Box<Secured>>,
     belongs: Belongs,
 ) -> io::Result<()> {
     let (sender, receiver) = halves(secured, RECEIVE_BYTES);
-    let scatter = Scatter::new(
-        vec![(Frame::Reply, memory.producer(Which::Reply)?), (Frame::Event, memory.producer(Which::Event)?)],
-        link.heap,
-    )
-    .with_listener(Some(link.listener));
     with_signals_blocked(|| {
         let l = link.clone();
         spawn("orion-send".into(), move || {
@@ -295,60 +266,8 @@ fn start_pumps(
     })
 }
 
-/// Nothing is printed for a connection that merely ended: the callers who notice say it once.
 fn finish(link: &TcpLink, end: Result<(), Death>) {
-    if let Err(Death::Broke(fault)) = &end
-        && !link.lost()
-    {
-        say::say(format_args!("the connection to the server broke the protocol ({fault}); the session is over"));
-    }
-    link.end(end.err().unwrap_or(Death::Closed));
-}
-
-/// Commands that were sent and that the worker may not have taken yet. The application gets their room in its ring
-/// back when the worker has.
-pub(super) struct UnderWay {
-    batches: Mutex<VecDeque<Batch>>,
-    ring: Releaser,
-}
-
-/// Where some commands end, in the worker's ring and in ours: ours also has what does not travel as commands.
-struct Batch {
-    from: u64,
-    to: u64,
-    worker_to: u64,
-}
-
-impl UnderWay {
-    pub(super) fn new(ring: Releaser) -> UnderWay {
-        UnderWay { batches: Mutex::default(), ring }
-    }
-
-    /// Finer than this nobody needs to know.
-    const BATCH_BYTES_MIN: u64 = 16 << 10;
-
-    pub(super) fn sent(&self, worker_to: u64, to: u64) {
-        let mut batches = self.batches.lock().expect("nothing panics under this lock");
-        match batches.back_mut() {
-            Some(last) if last.to - last.from < Self::BATCH_BYTES_MIN => (last.to, last.worker_to) = (to, worker_to),
-            last => {
-                let from = last.map_or(0, |l| l.to);
-                batches.push_back(Batch { from, to, worker_to });
-            }
-        }
-    }
-
-    /// The worker has taken its ring's bytes up to `worker_to`. Claiming too much only hurts whoever claims it.
-    pub(super) fn taken(&self, worker_to: u64) {
-        let mut batches = self.batches.lock().expect("nothing panics under this lock");
-        let mut released = None;
-        while let Some(batch) = batches.pop_front_if(|b| b.worker_to <= worker_to) {
-            released = Some(batch.to);
-        }
-        if let Some(position) = released {
-            self.ring.release_to(position);
-        }
-    }
+    link.end(link.side.end_of(end));
 }
 
 struct Lanes<'a> {
@@ -400,34 +319,14 @@ impl Lane {
     }
 }
 
-fn send_commands(link: &TcpLink, mut sender: Sender, mut commands: Consumer) -> Result<(), Death> {
-    let mut batch = Gather::default();
+fn send_commands(link: &TcpLink, mut sender: Sender, commands: Consumer) -> Result<(), Death> {
     let mut lanes = Lanes { link, striper: Striper::default() };
-    while !link.lost() {
-        let mut taken = batch.collect(Frame::Command, &mut commands, &link.heap, &mut lanes)?;
-        let follows = Spin { budget: WAIT_FOLLOWS, ..link.spin };
-        if batch.ends_with_copy_out() && follows.until(|| commands.has_news() != Ok(false)) {
-            taken = batch.collect_after(taken, Frame::Command, &mut commands, &link.heap, &mut lanes)?;
-        }
-        if taken == 0 && batch.is_empty() {
-            if !link.spin.until(|| commands.has_news() != Ok(false)) {
-                // A nap that ends because it is over is no reason to look for another 20 ms.
-                while commands.has_news() == Ok(false) && !link.lost() {
-                    commands.sleep(NAP);
-                }
-            }
-            continue;
-        }
-        while !batch.is_empty() {
-            // SAFETY: the parts point to memory that stays mapped for the life of the process.
-            let sent = unsafe { sender.send(&link.main, batch.parts())? };
-            batch.advance(sent);
-        }
-        batch.clear();
-        commands.pass(taken);
-        link.under_way.sent(batch.carried(), commands.passed());
-    }
-    Ok(())
+    link.side.send_commands(commands, &mut lanes, |batch| {
+        // SAFETY: the parts point to memory that stays mapped for the life of the process.
+        let sent = unsafe { sender.send(&link.main, batch.parts())? };
+        batch.advance(sent);
+        Ok(())
+    })
 }
 
 fn receive(link: &TcpLink, mut receiver: Receiver, mut scatter: Scatter) -> Result<(), Death> {
@@ -435,36 +334,16 @@ fn receive(link: &TcpLink, mut receiver: Receiver, mut scatter: Scatter) -> Resu
     loop {
         if let Some((to, len)) = scatter.in_place() {
             // SAFETY: `in_place` gave `len` writable bytes of the heap.
-            let n = unsafe { receiver.receive_some(&link.main, to, len, 0, &link.awaited.looking(link.spin))? };
+            let n = unsafe { receiver.receive_some(&link.main, to, len, 0, &link.awaited.looking(link.side.spin))? };
             scatter.received_in_place(n);
             continue;
         }
         // SAFETY: the buffer is ours.
         let n = unsafe {
-            let patience = link.awaited.looking(link.spin);
+            let patience = link.awaited.looking(link.side.spin);
             receiver.receive_some(&link.main, buffer.as_mut_ptr(), buffer.len(), 0, &patience)?
         };
-        let mut at = 0;
-        loop {
-            let (used, blocked) = scatter.feed(&buffer[at..n], &link.counts)?;
-            at += used;
-            if let Some(up_to) = scatter.taken() {
-                link.under_way.taken(up_to);
-            }
-            match blocked {
-                Some(Blocked::Room(ring)) => {
-                    scatter
-                        .ring(ring)
-                        .wait_room(1, link.spin, Duration::from_millis(100))
-                        .map_err(|_| Fault("ring positions are impossible"))?;
-                }
-                Some(Blocked::Barrier) => wait_barrier(link, &mut scatter)?,
-                None => break,
-            }
-            if link.lost() {
-                return Err(Death::Gone);
-            }
-        }
+        link.side.deliver(&mut scatter, &buffer[..n], &link.counts, |scatter| wait_barrier(link, scatter))?;
     }
 }
 
@@ -477,7 +356,7 @@ fn wait_barrier(link: &TcpLink, scatter: &mut Scatter) -> Result<(), Death> {
             true
         }
     };
-    while !link.spin.until(&mut open) && !link.lost() {
+    while !link.side.spin.until(&mut open) && !link.lost() {
         // Set first, then one more look: whoever counts bytes up looks at the word afterwards.
         link.barrier_waits.store(1, Ordering::SeqCst);
         if open() {
@@ -548,7 +427,7 @@ impl Belongs {
 
 fn send_chunk(link: &TcpLink, socket: &OwnedFd, sender: &mut Sender, chunk: HeapRange) -> Result<(), Death> {
     let header = StreamHeader { frame: Frame::Chunk, len: chunk.bytes as u32, offset: chunk.offset }.encode();
-    let from = link.heap.at(chunk.offset, chunk.bytes).ok_or(Fault("range outside the session's host heap"))?;
+    let from = link.side.heap.at(chunk.offset, chunk.bytes).ok_or(Fault("range outside the session's host heap"))?;
     let mut parts = [
         libc::iovec { iov_base: header.as_ptr().cast_mut().cast(), iov_len: header.len() },
         libc::iovec { iov_base: from.cast(), iov_len: chunk.bytes as usize },
@@ -575,57 +454,19 @@ fn receive_chunks(link: &TcpLink, index: usize, socket: &OwnedFd, mut receiver: 
     loop {
         // SAFETY: the header is ours.
         unsafe { receiver.receive_all(socket, header.as_mut_ptr(), header.len(), link.lane_spin)? };
-        let chunk = StreamHeader::decode(&header, link.heap.bytes())?;
+        let chunk = StreamHeader::decode(&header, link.side.heap.bytes())?;
         if chunk.frame != Frame::Chunk {
             return Err(Fault("a lane carries chunks only").into());
         }
-        let to = link.heap.at(chunk.offset, chunk.len as u64).ok_or(Fault("range outside the session's host heap"))?;
-        (link.listener.arriving)(chunk.offset, chunk.len as u64);
+        let to =
+            link.side.heap.at(chunk.offset, chunk.len as u64).ok_or(Fault("range outside the session's host heap"))?;
+        (link.side.listener.arriving)(chunk.offset, chunk.len as u64);
         // SAFETY: `at` gave `len` writable bytes.
         unsafe { receiver.receive_all(socket, to, chunk.len as usize, link.lane_spin)? };
-        (link.listener.arrived)(chunk.offset, chunk.len as u64);
+        (link.side.listener.arrived)(chunk.offset, chunk.len as u64);
         link.counts.add(index, chunk.len as u64);
         if link.barrier_waits.load(Ordering::SeqCst) != 0 {
             wake(&link.barrier_waits);
         }
-    }
-}
-
-pub(super) fn wake(word: &AtomicU32) {
-    if word.swap(0, Ordering::SeqCst) != 0 {
-        futex::wake_all(word, Among::Threads);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use orion_ring::memory::Layout;
-
-    #[test]
-    fn room_comes_back_when_the_worker_has_taken_all_of_a_batch() {
-        const KIB: u64 = 1 << 10;
-        let memory = Memory::create(Layout { heap_bytes: 1 << 20 }).unwrap();
-        let (mut p, mut c) = (memory.producer(Which::Command).unwrap(), memory.consumer(Which::Command).unwrap());
-        let under_way = UnderWay::new(c.releaser());
-        // The worker's ring gets half of what is in ours.
-        for batch in 1..=8 {
-            assert!(p.push(&[&[0; 8 << 10]]).unwrap());
-            c.ready().unwrap();
-            c.pass(8 << 10);
-            under_way.sent(batch * 4 * KIB, c.passed());
-        }
-        let mut held_after = |worker_to| {
-            under_way.taken(worker_to);
-            p.room().unwrap();
-            p.outstanding_seen() / KIB
-        };
-        assert_eq!(held_after(0), 64);
-        // Two batches of ours are told apart from the next only together.
-        assert_eq!(held_after(8 * KIB - 1), 64);
-        assert_eq!(held_after(8 * KIB), 48);
-        assert_eq!(held_after(8 * KIB), 48);
-        assert_eq!(held_after(31 * KIB), 16);
-        assert_eq!(held_after(u64::MAX), 0);
     }
 }

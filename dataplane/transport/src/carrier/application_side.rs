@@ -1,0 +1,250 @@
+//! The application's side of a session whose pages are mirrored, whatever carries it: memory of its own, a thread that
+//! sends what the application posts, and one that puts what comes where it belongs.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use orion_ring::futex::{self, Among};
+use orion_ring::memory::Which;
+use orion_ring::{Consumer, Heap, Memory, Releaser, Spin};
+use orion_wire::Fault;
+use orion_wire::address::Server;
+use orion_wire::hello::Welcome;
+
+use super::contract::{Death, Lost, Way};
+use crate::channel::Channel;
+use crate::client::handshake::{Caller, Greeted, NoSession, Tuning, greet, layout, map_heap, mapping_failed, start};
+use crate::client::say;
+use crate::gather::{Gather, Stripe};
+use crate::lanes::LaneCounts;
+use crate::proof::LaneKey;
+use crate::scatter::{Blocked, Listener, Scatter};
+use crate::stream::Frame;
+
+/// How long a posted copy to the host is kept back for the wait that usually follows: two messages cost the server's
+/// engine twice the receiving, and an acknowledgement in between.
+const WAIT_FOLLOWS: Duration = Duration::from_micros(3);
+/// A sleeping pump looks this often whether the session is over.
+pub const NAP: Duration = Duration::from_millis(500);
+
+/// A session that has begun, and that nothing carries yet.
+pub struct Begun {
+    pub main: Channel,
+    pub welcome: Welcome,
+    pub lane_key: LaneKey,
+    pub memory: Memory,
+    pub heap: Heap,
+    /// Each side has proved to the other who it is.
+    pub is_proved: bool,
+}
+
+/// From the first message to the worker's start, over a connection to the server.
+pub fn begin(way: &dyn Way, server: &Server, caller: &Caller, mut main: Channel) -> Result<Begun, NoSession> {
+    let Greeted { welcome, lane_key, .. } = greet(server, &mut main, caller, false)?;
+    let layout = layout(&welcome).expect("greet has checked it");
+    let memory = Memory::create(layout).map_err(|e| format!("creating the session memory failed: {e}"))?;
+    let heap = map_heap(&memory).map_err(|e| mapping_failed(layout.heap_bytes, e))?;
+    start(server, &mut main, &way.start(heap.base() as u64), &[])?;
+    let is_proved = caller.token.is_some() || caller.lease.is_some() || caller.trust.says_whom();
+    Ok(Begun { main, welcome, lane_key, memory, heap, is_proved })
+}
+
+pub struct ApplicationSide {
+    pub heap: Heap,
+    pub listener: Listener,
+    pub spin: Spin,
+    pub lost: Lost,
+    under_way: UnderWay,
+}
+
+impl ApplicationSide {
+    /// Of the application's commands, and where what comes is put.
+    pub fn new(
+        memory: &Memory,
+        heap: Heap,
+        listener: Listener,
+        tuning: Tuning,
+    ) -> Result<(ApplicationSide, Consumer, Scatter), String> {
+        let failed = |what: &str, e: io::Error| format!("mapping the {what} ring failed: {e}");
+        let commands = memory.consumer(Which::Command).map_err(|e| failed("command", e))?;
+        let replies = memory.producer(Which::Reply).map_err(|e| failed("reply", e))?;
+        let events = memory.producer(Which::Event).map_err(|e| failed("event", e))?;
+        let scatter = Scatter::new(vec![(Frame::Reply, replies), (Frame::Event, events)], heap);
+        let side = ApplicationSide {
+            heap,
+            listener,
+            spin: Spin::adaptive(Duration::from_micros(tuning.spin_us)),
+            lost: Lost::default(),
+            under_way: UnderWay { batches: Mutex::default(), ring: commands.releaser() },
+        };
+        Ok((side, commands, scatter.with_listener(Some(listener))))
+    }
+
+    pub fn is_lost(&self) -> bool {
+        self.lost.is_set()
+    }
+
+    /// How a pump has ended. Nothing is printed for a connection that merely ended: the callers who notice say it once.
+    pub fn end_of(&self, pump: Result<(), Death>) -> Death {
+        if let Err(Death::Broke(fault)) = &pump
+            && !self.is_lost()
+        {
+            say::say(format_args!("the connection to the server broke the protocol ({fault}); the session is over"));
+        }
+        pump.err().unwrap_or(Death::Closed)
+    }
+
+    /// Sends what is posted until the session is over. `send` sends from the beginning of a batch, and waits if it
+    /// cannot.
+    pub fn send_commands(
+        &self,
+        mut commands: Consumer,
+        stripe: &mut impl Stripe,
+        mut send: impl FnMut(&mut Gather) -> Result<(), Death>,
+    ) -> Result<(), Death> {
+        let mut batch = Gather::default();
+        while !self.is_lost() {
+            let mut taken = batch.collect(Frame::Command, &mut commands, &self.heap, stripe)?;
+            let follows = Spin { budget: WAIT_FOLLOWS, ..self.spin };
+            if batch.ends_with_copy_out() && follows.until(|| commands.has_news() != Ok(false)) {
+                taken = batch.collect_after(taken, Frame::Command, &mut commands, &self.heap, stripe)?;
+            }
+            if taken == 0 && batch.is_empty() {
+                if !self.spin.until(|| commands.has_news() != Ok(false)) {
+                    // A nap that ends because it is over is no reason to look for another 20 ms.
+                    while commands.has_news() == Ok(false) && !self.is_lost() {
+                        commands.sleep(NAP);
+                    }
+                }
+                continue;
+            }
+            while !batch.is_empty() {
+                if self.is_lost() {
+                    return Ok(());
+                }
+                send(&mut batch)?;
+            }
+            batch.clear();
+            commands.pass(taken);
+            self.under_way.sent(batch.carried(), commands.passed());
+        }
+        Ok(())
+    }
+
+    /// Puts bytes where they belong, however long that takes the application. `wait` waits for what a barrier stands
+    /// for.
+    pub fn deliver(
+        &self,
+        scatter: &mut Scatter,
+        bytes: &[u8],
+        counts: &LaneCounts,
+        mut wait: impl FnMut(&mut Scatter) -> Result<(), Death>,
+    ) -> Result<(), Death> {
+        let mut at = 0;
+        loop {
+            let (used, blocked) = scatter.feed(&bytes[at..], counts)?;
+            at += used;
+            if let Some(up_to) = scatter.taken() {
+                self.under_way.taken(up_to);
+            }
+            match blocked {
+                Some(Blocked::Room(ring)) => {
+                    scatter
+                        .ring(ring)
+                        .wait_room(1, self.spin, Duration::from_millis(100))
+                        .map_err(|_| Fault("ring positions are impossible"))?;
+                }
+                Some(Blocked::Barrier) => wait(scatter)?,
+                None => return Ok(()),
+            }
+            if self.is_lost() {
+                return Err(Death::Gone);
+            }
+        }
+    }
+}
+
+/// Wakes who sleeps at a word of the carrier's own.
+pub fn wake(word: &AtomicU32) {
+    if word.swap(0, Ordering::SeqCst) != 0 {
+        futex::wake_all(word, Among::Threads);
+    }
+}
+
+/// Commands that were sent and that the worker may not have taken yet. The application gets their room in its ring
+/// back when the worker has.
+struct UnderWay {
+    batches: Mutex<VecDeque<Batch>>,
+    ring: Releaser,
+}
+
+/// Where some commands end, in the worker's ring and in ours: ours also has what does not travel as commands.
+struct Batch {
+    from: u64,
+    to: u64,
+    worker_to: u64,
+}
+
+impl UnderWay {
+    /// Finer than this nobody needs to know.
+    const BATCH_BYTES_MIN: u64 = 16 << 10;
+
+    fn sent(&self, worker_to: u64, to: u64) {
+        let mut batches = self.batches.lock().expect("nothing panics under this lock");
+        match batches.back_mut() {
+            Some(last) if last.to - last.from < Self::BATCH_BYTES_MIN => (last.to, last.worker_to) = (to, worker_to),
+            last => {
+                let from = last.map_or(0, |l| l.to);
+                batches.push_back(Batch { from, to, worker_to });
+            }
+        }
+    }
+
+    /// The worker has taken its ring's bytes up to `worker_to`. Claiming too much only hurts whoever claims it.
+    fn taken(&self, worker_to: u64) {
+        let mut batches = self.batches.lock().expect("nothing panics under this lock");
+        let mut released = None;
+        while let Some(batch) = batches.pop_front_if(|b| b.worker_to <= worker_to) {
+            released = Some(batch.to);
+        }
+        if let Some(position) = released {
+            self.ring.release_to(position);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use orion_ring::memory::Layout;
+
+    #[test]
+    fn room_comes_back_when_the_worker_has_taken_all_of_a_batch() {
+        const KIB: u64 = 1 << 10;
+        let memory = Memory::create(Layout { heap_bytes: 1 << 20 }).unwrap();
+        let (mut p, mut c) = (memory.producer(Which::Command).unwrap(), memory.consumer(Which::Command).unwrap());
+        let under_way = UnderWay { batches: Mutex::default(), ring: c.releaser() };
+        // The worker's ring gets half of what is in ours.
+        for batch in 1..=8 {
+            assert!(p.push(&[&[0; 8 << 10]]).unwrap());
+            c.ready().unwrap();
+            c.pass(8 << 10);
+            under_way.sent(batch * 4 * KIB, c.passed());
+        }
+        let mut held_after = |worker_to| {
+            under_way.taken(worker_to);
+            p.room().unwrap();
+            p.outstanding_seen() / KIB
+        };
+        assert_eq!(held_after(0), 64);
+        // Two batches of ours are told apart from the next only together.
+        assert_eq!(held_after(8 * KIB - 1), 64);
+        assert_eq!(held_after(8 * KIB), 48);
+        assert_eq!(held_after(8 * KIB), 48);
+        assert_eq!(held_after(31 * KIB), 16);
+        assert_eq!(held_after(u64::MAX), 0);
+    }
+}
