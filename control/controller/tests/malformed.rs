@@ -305,7 +305,7 @@ fn plain(method: &str, path: &str) -> Vec<u8> {
     format!("{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").into_bytes()
 }
 
-/// Bodies of `POST /allocations` in which something is wrong with each field.
+/// Bodies of `POST /allocations`, and of `POST /look`, in which something is wrong with each field.
 fn bodies() -> Vec<Vec<u8>> {
     let mut all: Vec<Vec<u8>> = Vec::new();
     let values =
@@ -331,7 +331,8 @@ fn bodies() -> Vec<Vec<u8>> {
 #[test]
 fn every_path_answers_what_is_wrong_with_a_malformed_request_and_goes_on() {
     let mut controller = Controller::start("http");
-    let mut requests: Vec<Vec<u8>> = bodies().iter().map(|body| post("/allocations", body)).collect();
+    let asked = |path: &'static str| bodies().into_iter().map(move |body| post(path, &body));
+    let mut requests: Vec<Vec<u8>> = asked("/allocations").chain(asked("/look")).collect();
     let long = "x".repeat(8 << 10);
     for name in ["x", "%ff", "%00", "..%2f..", "0123456789abcdef0123456789abcdeg", &long] {
         requests.push(plain("DELETE", &format!("/allocations/{name}")));
@@ -343,10 +344,11 @@ fn every_path_answers_what_is_wrong_with_a_malformed_request_and_goes_on() {
     for path in ["/", "/nothing", "/allocations/a/b/c", "//", "/%00"] {
         requests.push(plain("GET", path));
     }
-    for path in ["/info", "/devices", "/healthz", "/metrics", "/allocations/x", "/allocations/x/session"] {
+    for path in ["/info", "/devices", "/healthz", "/metrics", "/allocations/x", "/allocations/x/session", "/look"] {
         requests.push(plain("PATCH", path));
     }
     requests.push(plain("GET", "/allocations"));
+    requests.push(plain("GET", "/look"));
     for request in &requests {
         let answer = controller.says(request);
         let (head, body) = answer.split_at(answer.windows(4).position(|w| w == b"\r\n\r\n").unwrap_or(answer.len()));

@@ -49,6 +49,9 @@ enum What {
         /// Messages of one session
         #[arg(long, default_value_t = 600)]
         messages: u64,
+        /// More options for its oriond, such as an address of another carrier, which is attacked too
+        #[arg(last = true, value_name = "OPTION")]
+        serve: Vec<String>,
     },
     /// Sessions that make oriond or their workers keep ever more; says how much
     Grow {
@@ -78,9 +81,9 @@ enum What {
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().what {
-        What::Run { oriond, seconds, seed, messages } => {
+        What::Run { oriond, seconds, seed, messages, serve } => {
             let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-            attack(&oriond, seconds, seed.unwrap_or(now.map_or(1, |t| t.as_secs())), messages)
+            attack(&oriond, &serve, seconds, seed.unwrap_or(now.map_or(1, |t| t.as_secs())), messages)
         }
         What::Canary { oriond } => canary(&oriond),
         What::Grow { oriond, ways, transport, seconds, budget } => {
@@ -99,11 +102,11 @@ fn main() -> ExitCode {
     }
 }
 
-fn attack(oriond: &std::path::Path, seconds: u64, seed: u64, messages: u64) -> Result<(), String> {
+fn attack(oriond: &std::path::Path, serve: &[String], seconds: u64, seed: u64, messages: u64) -> Result<(), String> {
     println!("seed {seed}");
     let canary = format!("canary-{:016x}", random::Random::new(seed ^ 0x5eed).word());
     let kernel = kernel_log::Watch::start();
-    let server = Oriond::start(oriond, &[(server::CANARY, &canary)])?;
+    let server = Oriond::start(oriond, serve, &[(server::CANARY, &canary)])?;
     let began = Instant::now();
     let mut witnesses = Vec::new();
     for (i, address) in server.addresses().iter().enumerate() {
@@ -218,7 +221,7 @@ fn worker_of(line: &str) -> Option<u32> {
 /// One session whose worker crashes: it has to be missed wherever that is told.
 fn canary(oriond: &std::path::Path) -> Result<(), String> {
     let kernel = kernel_log::Watch::start();
-    let server = Oriond::start(oriond, &[("ORION_SOFT_TAKEOVER", "1")])?;
+    let server = Oriond::start(oriond, &[], &[("ORION_SOFT_TAKEOVER", "1")])?;
     let worker = session::crash(&server.addresses()[0], server.token())?;
     let log = server.end();
     let told = crashes(&log);

@@ -36,13 +36,14 @@ const GUEST_BYTES: u64 = 2 << 30;
 const SECRET: &str = "the token of orion-attack";
 
 impl Oriond {
-    /// With the software GPU, and these variables besides its own.
-    pub fn start(program: &Path, environment: &[(&str, &str)]) -> Result<Oriond, String> {
+    /// With the software GPU, and these options and variables besides its own.
+    pub fn start(program: &Path, serve: &[String], environment: &[(&str, &str)]) -> Result<Oriond, String> {
         // Mirrored heaps stay mapped in this process (threads may look at them), thousands of them in an hour; of the
         // usual size they would fill the addresses at which a worker maps its client's.
         // Limits and two vGPUs on one GPU, so that what keeps them is attacked too.
         let limits = ["--vgpus", "2", "--memory-limit", "1 GiB"];
-        Oriond::start_with(program, "soft", &[&["--heap", "1 GiB"], &limits[..]].concat(), environment)
+        let serve: Vec<&str> = serve.iter().map(String::as_str).collect();
+        Oriond::start_with(program, "soft", &[&["--heap", "1 GiB"], &limits[..], &serve].concat(), environment)
     }
 
     pub fn start_with(

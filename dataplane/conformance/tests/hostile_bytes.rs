@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 use orion_ring::memory::{Heap, Layout, Memory};
 use orion_transport::Mirror;
+use orion_transport::carrier::ivshmem::segment::{self, HEAD_WORDS};
+use orion_transport::carrier::rdma::ends::End;
 use orion_transport::mirror::Side;
 use orion_wire::activity::{Activity, LOST, lost, lost_count};
 use orion_wire::agent::{self, Gpu};
@@ -19,6 +21,7 @@ use orion_wire::hello::{
     BELL_IN_PAGES, Challenge, Device, FRAME_HEADER_BYTES, Hello, Join, Request, Start, Welcome, frame, frame_header,
 };
 use orion_wire::lease::{Lease, LeaseId, Vgpu};
+use orion_wire::left::Left;
 use orion_wire::record::{HEADER_BYTES, Header, HeapRange};
 use orion_wire::reserve;
 use orion_wire::version::Version;
@@ -52,6 +55,14 @@ fn decode_as_everything(bytes: &[u8]) {
     let _ = agent::Answer::decode(bytes);
     let _ = reserve::Ask::decode(bytes);
     let _ = reserve::Answer::decode(bytes);
+    let _ = Left::decode(bytes);
+    let _ = End::decode(bytes);
+    if let Some((words, _)) = bytes.as_chunks::<8>().0.split_first_chunk::<HEAD_WORDS>() {
+        let bytes_of_segment = 256 << 20;
+        if let Ok(head) = segment::Head::decode(words.map(u64::from_le_bytes), bytes_of_segment) {
+            assert!(head.shape.offset(head.shape.slots) <= bytes_of_segment, "{head:?} passed");
+        }
+    }
     if let Some(head) = bytes.first_chunk::<HEADER_BYTES>() {
         let _ = Header::decode(head);
     }

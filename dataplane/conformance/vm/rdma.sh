@@ -2,8 +2,9 @@
 # Sessions over RDMA, in a virtual machine with Soft-RoCE: few machines have a device, and most kernels of containers
 # cannot make one.
 #   rdma.sh [PART…]    carrier: what oriond's carrier suite has for RDMA; pipe: the stream below it; facts: the driver's
-#                      facts through Orion; all of them by default
-#                      (ORION_VM_FILTER, ORION_VM_FACTS: other tests, other options of orion-facts)
+#                      facts through Orion; attack: the hostile client, over each carrier; all of them by default
+#                      (ORION_VM_FILTER, ORION_VM_FACTS, ORION_ATTACK_SECONDS: other tests, other options of orion-facts,
+#                      other than 60 seconds)
 # An idle session costs an engine a look each millisecond on a kernel before 6.7, over TCP too, so that is not asked
 # there; nor is what takes an emulated core minutes: twenty thousand threads.
 # Needs what boot.sh does, and Debian's ibverbs-providers, librdmacm1, iproute2, cmake and libclang. What it finds says
@@ -11,7 +12,7 @@
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../../.." && pwd)
 cd "$root"
-parts=" ${*:-pipe carrier facts} "
+parts=" ${*:-pipe carrier facts attack} "
 tests=${ORION_VM_FILTER:-rdma --skip an_idle_session}
 facts=${ORION_VM_FACTS:---quiet --skip twenty_thousand_use_it_one_after_the_other}
 
@@ -25,7 +26,7 @@ features=oriond/rdma,orion-shim/rdma,orion-transport/rdma
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 build() { cargo "$@" --features "$features" >>"$log" 2>&1 || { cat "$log"; fail "cargo $* failed"; }; }
-build build -p oriond -p orion-shim -p orion-run -p orion-conformance -p orion-transport
+build build -p oriond -p orion-shim -p orion-run -p orion-conformance -p orion-transport -p orion-attack
 build test -p oriond --test carrier -p orion-transport --lib -p orion-shim --no-run
 built() { sed -n "s,.*Executable $1 (\(.*\))$,\1,p" "$log"; }
 carrier=$(built tests/carrier/main.rs)
@@ -35,7 +36,8 @@ target=$(dirname "$(dirname "$(realpath "$carrier")")")
 dataplane/conformance/vm/boot.sh --seconds "${ORION_VM_SECONDS:-900}" --memory 3000 \
     --module crc32_generic --module dummy --module ib_uverbs --module rdma_rxe \
     --program ip --program rdma --program "$carrier=carrier" --program "$pipe=pipe" --program "$target/oriond" \
-    --program "$target/orion-run" --program "$target/orion-facts" --file "$target/libcuda.so=/bin/libcuda.so.1" \
+    --program "$target/orion-run" --program "$target/orion-attack" --program "$target/orion-facts" \
+    --file "$target/libcuda.so=/bin/libcuda.so.1" \
     --library libibverbs.so.1 --library librdmacm.so.1 \
     --library "$provider" --file /etc/libibverbs.d/rxe.driver - <<END
 /bin/ip link show dummy0 >/dev/null 2>&1 || /bin/ip link add dummy0 type dummy
@@ -51,6 +53,9 @@ if asked pipe; then pipe --test-threads 1 --ignored over_rdma of_rdma 2>&1 || st
 if asked carrier; then carrier --test-threads 1 --ignored $tests 2>&1 || status=1; fi
 if asked facts; then
     orion-run --software-gpu --no-preload --transport rdma -- orion-facts $facts 2>&1 || status=1
+fi
+if asked attack; then
+    orion-attack run --oriond /bin/oriond --seconds ${ORION_ATTACK_SECONDS:-60} -- --rdma 10.9.0.1:0 2>&1 || status=1
 fi
 exit \$status
 END

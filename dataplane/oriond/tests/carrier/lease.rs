@@ -8,6 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use orion_tls::Fingerprint;
 use orion_tls::trust::Trust;
+use orion_transport::carrier;
 use orion_transport::client::{Caller, Tuning};
 use orion_transport::fds;
 use orion_transport::lease::{LeaseKey, MasterKey, SignedLease};
@@ -100,11 +101,14 @@ impl Node {
         }
     }
 
-    pub fn attach(&self, transport: Transport, lease: Option<SignedLease>) -> Result<Client, (Option<Reason>, String)> {
-        // As the controller would have said.
+    /// Who knows oriond's certificate as the controller would have said it.
+    fn caller(&self, transport: Transport) -> Caller {
         let fingerprint = (transport == Transport::Tls).then_some(self.certificate);
-        let trust = Trust { fingerprint, ..Trust::default() };
-        let caller = Caller { token: None, lease, trust, ..hello() };
+        Caller { trust: transport.trust().or(Trust { fingerprint, ..Trust::default() }), ..hello() }
+    }
+
+    pub fn attach(&self, transport: Transport, lease: Option<SignedLease>) -> Result<Client, (Option<Reason>, String)> {
+        let caller = Caller { token: None, lease, ..self.caller(transport) };
         let client = Client::try_attach(&self.oriond, transport, &caller, Tuning::default());
         client.map_err(|no| (no.refused, no.text))
     }
@@ -151,31 +155,64 @@ fn a_lease_brings_its_vgpus_and_is_for_one_session() {
     node.oriond.wait_for_log(&["session begins", "lease=01010101-", "tenant=\"red\""]);
 }
 
-#[test]
-fn a_forged_foreign_or_late_lease_lets_nobody_in() {
-    let node = Node::start("forged");
-    node.belong();
+/// Leases that nobody may have anything by, and what is said of each.
+fn bad_leases(node: &Node) -> Vec<(Option<SignedLease>, &'static str)> {
     let (good, key) = (node.lease(1), node.key());
     let mut altered = key.sign(&good);
     altered.body = Lease { vgpus: vec![good.vgpus[0].clone(); 4], ..good.clone() }.encode();
     let elsewhere = MasterKey::new([1; 32]).key_of("b", &node.instance);
     let before = MasterKey::new([1; 32]).key_of("a", &[0; 16]);
+    vec![
+        (None, "set ORION_CONTROLLER"),
+        (Some(SignedLease { signature: [0; 32], ..key.sign(&good) }), "made by somebody else"),
+        (Some(altered), "it was changed"),
+        (Some(elsewhere.sign(&Lease { node: "b".into(), ..good.clone() })), "for the node \"b\""),
+        (Some(before.sign(&good)), "from before oriond was started again"),
+        (Some(SignedLease { body: vec![7; 64], signature: [0; 32] }), "is damaged"),
+    ]
+}
+
+#[test]
+fn a_forged_foreign_or_late_lease_lets_nobody_in() {
+    let node = Node::start("forged");
+    node.belong();
+    let (good, key) = (node.lease(1), node.key());
+    let late = key.sign(&Lease { begins_before_unix_ms: 1, ..good.clone() });
     for transport in Transport::ALL {
-        for (lease, words) in [
-            (None, "set ORION_CONTROLLER"),
-            (Some(SignedLease { signature: [0; 32], ..key.sign(&good) }), "made by somebody else"),
-            (Some(altered.clone()), "it was changed"),
-            (Some(elsewhere.sign(&Lease { node: "b".into(), ..good.clone() })), "for the node \"b\""),
-            (Some(before.sign(&good)), "from before oriond was started again"),
-            (Some(key.sign(&Lease { begins_before_unix_ms: 1, ..good.clone() })), "ran out"),
-            (Some(SignedLease { body: vec![7; 64], signature: [0; 32] }), "is damaged"),
-        ] {
+        for (lease, words) in bad_leases(&node).into_iter().chain([(Some(late.clone()), "ran out")]) {
             let refused = node.refusal(*transport, lease);
             assert!(refused.contains(words), "{refused}");
         }
     }
     // None of that has used it up.
     drop(node.attach(Transport::Tcp, Some(key.sign(&good))).expect("a good lease"));
+}
+
+/// It is shown what its own lease is for, as long as it likes, and nothing of another's.
+#[test]
+fn who_only_looks_is_shown_nothing_by_a_forged_or_foreign_lease() {
+    // The worker without a GPU tells of none.
+    let node = Node::start_with("looks", &["--driver", "soft", "--heap", "512 MiB"]);
+    node.belong();
+    let key = node.key();
+    for (number, transport) in Transport::ALL.iter().enumerate() {
+        let look = |lease| {
+            let caller = Caller { token: None, lease, ..node.caller(*transport) };
+            carrier::view_of(&node.oriond.server(*transport), &caller)
+        };
+        for (lease, words) in bad_leases(&node) {
+            let refused = look(lease).expect_err("it is shown something");
+            assert!(refused.text.contains(words), "{}", refused.text);
+        }
+        let [own, other] = [10, 20].map(|base| node.lease(base + number as u8));
+        let _session = node.attach(*transport, Some(key.sign(&own))).expect("a good lease");
+        let seen = look(Some(key.sign(&own))).expect("its own");
+        assert_eq!((seen.offer.devices.len(), seen.programs.len()), (2, 1));
+        // Which never had a session, and has run out.
+        let late = Lease { begins_before_unix_ms: 1, ..other };
+        let seen = look(Some(key.sign(&late))).expect("its own");
+        assert_eq!((seen.offer.devices.len(), seen.programs.len()), (2, 0));
+    }
 }
 
 #[test]
