@@ -16,20 +16,14 @@ const AWAKE_NS: u64 = 30_000;
 /// A session whose work goes on for so long after its lease has ended does not hold up the others any more: the GPU's
 /// own time slicing divides them from then on.
 const OVERRUN_NS_MAX: u64 = 10_000_000;
-/// Work that goes on for so long after its lease takes from the others what they are promised.
-const LATE_NS: u64 = 5_000_000;
 /// What a session with a cap may have saved up.
 const ALLOWANCE_NS_MAX: i64 = 10_000_000;
-/// And of what it could not have because another's work did not stop.
-const CREDIT_NS_MAX: i64 = 1_000_000_000;
 /// What it must have saved up to be given a lease.
 const ALLOWANCE_NS_ENOUGH: i64 = 2_000_000;
 /// Owners whose debts are known at a time.
 const DEBTS_MAX: usize = 1024;
 /// Who waits for an allowance is not looked at more often.
 const LOOK_NS_MIN: u64 = 50_000;
-/// Nor who has overdrawn his allowance with work that does not end.
-const LOOK_NS_MAX: u64 = 1_000_000;
 /// So little is nothing.
 const ALLOWANCE_NS_NONE: u64 = 20_000;
 /// Times are not told apart any finer: that for which an allowance lasts is rounded each time it is asked for.
@@ -266,11 +260,6 @@ impl Arbiter {
         self.now_ns = now_ns;
         let (holder, armed) = (self.holder, self.armed.map(|next| next.id));
         let holds = |id: u64| holder.is_some_and(|holder| holder.id == id);
-        // Those whose work goes on although it is not their turn, and not just a moment longer.
-        let is_late = holder.and_then(|holder| holder.stopped_ns).is_some_and(|at| now_ns > at + LATE_NS);
-        let overruns = |id: u64, member: &Member| member.said.busy && armed != Some(id) && (!holds(id) || is_late);
-        let overrun_count = self.members.iter().filter(|(id, member)| overruns(**id, member)).count();
-        let before: Vec<i64> = self.members.values().map(|member| member.allowance_ns).collect();
         let is_wanted = self.members.iter().any(|(id, member)| !holds(*id) && member.said.wants);
         // Who has begun before its lease has no more than that on the GPU.
         let mut rest_ns = passed_ns;
@@ -286,16 +275,14 @@ impl Arbiter {
         let has_it =
             |id: u64, member: &Member| begun != Some(id) && (member.said.busy || holds(id) && member.said.wants);
         let count = self.members.iter().filter(|(id, member)| has_it(**id, member)).count() as u64;
-        for ((id, member), before_ns) in self.members.iter_mut().zip(before) {
-            let is_denied = overrun_count > usize::from(overruns(*id, member)) && member.is_active();
+        for (id, member) in &mut self.members {
             if has_it(*id, member) {
-                // The GPU's own time slices are the same for all that always have work. Who has gone on after his
-                // turn may have had more, and a cap holds in any case.
                 let ns = rest_ns / count;
-                member.charge(ns, if overruns(*id, member) { rest_ns } else { ns });
+                // How the GPU divides itself among several is not known: a cap holds in any case.
+                member.charge(ns, rest_ns);
                 // Who was given the lease cannot work before it has heard of that.
                 if holder.is_some_and(|holder| holder.id == *id && !holder.has_begun) && !member.said.busy {
-                    member.allowance_ns = member.allowance_ns.saturating_add_unsigned(ns);
+                    member.allowance_ns = member.allowance_ns.saturating_add_unsigned(rest_ns);
                 }
                 if !is_wanted && count == 1 {
                     member.ledger.lent_ns += ns * (100 - member.share) / 100;
@@ -305,10 +292,7 @@ impl Arbiter {
                     member.ledger.overrun_ns += ns;
                 }
             }
-            // What it could not have beside work that did not stop it may have later, if it wants it then.
-            let owed_ns = if is_denied { member.promised_of(passed_ns) as i64 } else { 0 };
-            let before_ns = if member.is_active() { (before_ns + owed_ns).min(CREDIT_NS_MAX) } else { 0 };
-            member.earn(passed_ns, before_ns, ALLOWANCE_NS_MAX);
+            member.earn(passed_ns, ALLOWANCE_NS_MAX);
         }
         if let Some(holder) = &mut self.holder {
             holder.has_begun |= now_ns.saturating_sub(holder.since_ns) >= LEAD_NS_MAX;
@@ -350,20 +334,12 @@ impl Arbiter {
         })
     }
 
-    /// Whether somebody who waits has had less than the holder.
-    fn is_behind_no_more(&self, holder: Holder) -> bool {
-        let virtual_ns = self.members.get(&holder.id).map(|member| member.virtual_ns);
-        self.next(Some(holder.id)).is_some_and(|(_, other)| virtual_ns.is_none_or(|mine| other.virtual_ns <= mine))
-    }
-
     fn release(&mut self, now_ns: u64) {
         let Some(mut holder) = self.holder else { return };
         let Some(member) = self.members.get(&holder.id) else { return };
         if let Some(stopped_ns) = holder.stopped_ns {
             // In a decision after the one that stopped it, so that it has seen that.
-            // Who has overdrawn no more than its own allowance goes on: it is nobody else's turn.
-            let is_passed_by = now_ns >= stopped_ns.saturating_add(OVERRUN_NS_MAX) && self.is_behind_no_more(holder);
-            if !member.said.busy || is_passed_by {
+            if !member.said.busy || now_ns >= stopped_ns.saturating_add(OVERRUN_NS_MAX) {
                 self.holder = None;
             }
             return;
@@ -440,7 +416,7 @@ impl Arbiter {
         let holder = self.holder.and_then(|holder| match holder.stopped_ns {
             // At once if it has nothing on the GPU: it had only to see that it was stopped.
             Some(_) if self.members.get(&holder.id).is_none_or(|member| !member.said.busy) => Some(now_ns),
-            Some(stopped_ns) => Some((stopped_ns + OVERRUN_NS_MAX).max(now_ns + LOOK_NS_MAX)),
+            Some(stopped_ns) => Some(stopped_ns + OVERRUN_NS_MAX),
             // It says so when it begins, if its lease has an end.
             None if self.members.get(&holder.id).is_none_or(|member| !member.is_active()) => None,
             None => {

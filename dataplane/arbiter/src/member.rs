@@ -114,17 +114,16 @@ impl Member {
         ns.saturating_mul(100) / self.share
     }
 
-    /// It has used the GPU for `ns`, or for as much as `most_ns`, which counts where it may not have more.
+    /// It has used the GPU for `ns`, or for `most_ns` if it had it to itself.
     pub fn charge(&mut self, ns: u64, most_ns: u64) {
         self.virtual_ns = self.virtual_ns.saturating_add(self.virtual_of(ns));
         self.allowance_ns = self.allowance_ns.saturating_sub_unsigned(most_ns);
         self.ledger.used_ns += ns;
     }
 
-    /// So much time has passed. More than `most_ns` it does not have, but for what it had `before_ns`.
-    pub fn earn(&mut self, ns: u64, before_ns: i64, most_ns: i64) {
+    pub fn earn(&mut self, ns: u64, most_ns: i64) {
         let earned = (u128::from(ns) * u128::from(self.cap_ppm) / u128::from(WHOLE_PPM)) as u64;
-        self.allowance_ns = self.allowance_ns.saturating_add_unsigned(earned).min(most_ns.max(before_ns));
+        self.allowance_ns = self.allowance_ns.saturating_add_unsigned(earned).min(most_ns);
     }
 
     /// What it is promised of so much time.
