@@ -3,8 +3,8 @@
 # cannot make one.
 #   rdma.sh [PART…]    carrier: what oriond's carrier suite has for RDMA; pipe: the stream below it; facts: the driver's
 #                      facts through Orion; attack: the hostile client, over each carrier; all of them by default
-#                      (ORION_VM_FILTER, ORION_VM_FACTS, ORION_ATTACK_SECONDS: other tests, other options of orion-facts,
-#                      other than 60 seconds)
+#                      (ORION_VM_FILTER, ORION_VM_FACTS, ORION_ATTACK_SECONDS: other tests, other options of
+#                      orion-facts, other than 60 seconds)
 # An idle session costs an engine a look each millisecond on a kernel before 6.7, over TCP too, so that is not asked
 # there; nor is what takes an emulated core minutes: twenty thousand threads.
 # Needs what boot.sh does, and Debian's ibverbs-providers, librdmacm1, iproute2, cmake and libclang. What it finds says
