@@ -168,10 +168,7 @@ async fn allocate(
             }
         }
     };
-    match granted.await {
-        Ok(granted) => (StatusCode::OK, json(&granted)).into_response(),
-        Err(status) => refused(&status, &uri),
-    }
+    answered(granted.await, &uri)
 }
 
 /// What a program would be given, for who only wants to see it.
@@ -186,9 +183,13 @@ async fn look(
         let (would, leases) = service.look(&wanted(&service, &caller, &headers, &body)?).await?;
         granted(&service, would, &leases).await
     };
-    match seen.await {
-        Ok(seen) => (StatusCode::OK, json(&seen)).into_response(),
-        Err(status) => refused(&status, &uri),
+    answered(seen.await, &uri)
+}
+
+fn answered(granted: Result<Granted, tonic::Status>, uri: &Uri) -> Response {
+    match granted {
+        Ok(granted) => (StatusCode::OK, json(&granted)).into_response(),
+        Err(status) => refused(&status, uri),
     }
 }
 

@@ -237,14 +237,20 @@ impl Machine {
     }
 }
 
-#[test]
-fn a_virtual_machine_asks_for_its_memory_and_its_end_is_that_of_its_sessions() {
-    let folder = std::env::temp_dir().join(format!("orion-machine-{}", std::process::id()));
+/// One that QEMU asks for memory, with its folder and the socket in it.
+fn server_of_machines(name: &str) -> (Oriond, PathBuf, PathBuf) {
+    let folder = std::env::temp_dir().join(format!("orion-{name}-{}", std::process::id()));
     std::fs::create_dir(&folder).expect("a new folder");
     std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o700)).expect("chmod");
     let socket = folder.join("guest.sock");
     let path = socket.to_str().expect("a plain path");
     let server = Oriond::start(&["--guest-socket", path, "--guest-sessions", "2", "--guest-memory", "128 MiB"]);
+    (server, folder, socket)
+}
+
+#[test]
+fn a_virtual_machine_asks_for_its_memory_and_its_end_is_that_of_its_sessions() {
+    let (server, folder, socket) = server_of_machines("machine");
     let machine = Machine::start(&socket);
     assert_eq!(machine.bells.len(), 3);
     // SAFETY: asks for the seals of a descriptor that is ours.
@@ -275,12 +281,7 @@ fn a_virtual_machine_asks_for_its_memory_and_its_end_is_that_of_its_sessions() {
 
 #[test]
 fn a_worker_that_sleeps_is_rung_by_its_own_vector() {
-    let folder = std::env::temp_dir().join(format!("orion-bell-{}", std::process::id()));
-    std::fs::create_dir(&folder).expect("a new folder");
-    std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o700)).expect("chmod");
-    let socket = folder.join("guest.sock");
-    let path = socket.to_str().expect("a plain path");
-    let server = Oriond::start(&["--guest-socket", path, "--guest-sessions", "2", "--guest-memory", "128 MiB"]);
+    let (server, folder, socket) = server_of_machines("bell");
     let machine = Machine::start(&socket);
     let mut client = Client::attach_to(&machine.server());
     // This client has no register to write to, so nothing is heard until the worker looks by itself.
