@@ -24,6 +24,7 @@ use crate::scene::{PATIENCE, Process, built, wait_until};
 
 const CONTROLLER_PORT: u16 = 9123;
 const ORIOND_PORT: u16 = 7411;
+const SHARED: &str = "/dev/shm";
 /// vGPUs of a node: two GPUs of 1 GiB, each split into two.
 pub const VGPUS_OF_A_NODE: usize = 4;
 
@@ -55,6 +56,8 @@ pub struct Field {
     pub nodes: Vec<Node>,
     pub user: Machine,
     starts: AtomicU32,
+    /// What /dev/shm had before, which is others'.
+    shared: Vec<String>,
     _net: Net,
 }
 
@@ -79,7 +82,8 @@ impl Field {
         let controller = start_controller(&folder, &controller_machine, settings, 0);
         let settings = settings.to_owned();
         let (nodes_wanted, nodes, starts) = (nodes, Vec::new(), AtomicU32::new(1));
-        let mut field = Field { folder, settings, controller_machine, controller, nodes, user, starts, _net: net };
+        let shared = names(Path::new(SHARED));
+        let mut field = Field { folder, settings, controller_machine, controller, nodes, user, starts, shared, _net: net };
         for (name, carrier) in nodes_wanted {
             let machine = field._net.machine(&[Way::Data, Way::Management]);
             let (oriond, log) = field.start_oriond(name, &machine, 2, &change);
@@ -235,13 +239,8 @@ impl Field {
             process.end();
         }
         wait_until("the end of all workers", || workers.iter().all(|pid| !is_worker(*pid)));
-        let left = |folder: &Path| -> Vec<String> {
-            let names =
-                std::fs::read_dir(folder).expect("the folder").map(|entry| entry.expect("an entry").file_name());
-            names.map(|name| name.to_string_lossy().into_owned()).collect()
-        };
-        assert_eq!(left(&self.folder.join("tmp")), Vec::<String>::new(), "somebody left something in TMPDIR");
-        let mut rest = left(&self.folder);
+        assert_eq!(names(&self.folder.join("tmp")), Vec::<String>::new(), "somebody left something in TMPDIR");
+        let mut rest = names(&self.folder);
         // Programs' own logs stay, in .orion of their home.
         let kept = ["tmp", "data", "trust", "libcuda.so.1", "controller.yaml", ".orion"];
         rest.retain(|name| !name.ends_with(".log") && !kept.contains(&name.as_str()));
@@ -249,8 +248,9 @@ impl Field {
         let ours = self.folder.display().to_string();
         let sockets = std::fs::read_to_string("/proc/net/unix").expect("the kernel's list");
         assert!(!sockets.contains(&ours), "a socket is left:\n{sockets}");
-        let shared = left(Path::new("/dev/shm"));
-        assert!(!shared.iter().any(|name| name.contains("orion")), "{shared:?}");
+        let mut shared = names(Path::new(SHARED));
+        shared.retain(|name| name.contains("orion") && !self.shared.contains(name));
+        assert_eq!(shared, Vec::<String>::new(), "somebody left something in {SHARED}");
     }
 }
 
@@ -262,6 +262,12 @@ impl Drop for Field {
             let _ = std::fs::remove_dir_all(&self.folder);
         }
     }
+}
+
+/// Of all that is in a folder.
+fn names(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).unwrap_or_else(|e| panic!("reading {}: {e}", folder.display()));
+    entries.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned()).collect()
 }
 
 /// A worker may have ended long ago, and its number be another's.
