@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # Every test of Orion that needs no GPU. Ends with "N passed, N failed" and a failing status if anything failed.
 #   ./test.sh            all steps but sanitize, vm and guest
-#   ./test.sh STEP…      some of: format lint generated unit suite loom facts programs readme frameworks fuzz attack
-#                        portable sanitize vm guest
+#   ./test.sh STEP…      some of: format lint generated build unit pool suite loom facts programs readme frameworks
+#                        fuzz attack portable sanitize vm guest
+# build makes every program once, and tests that start some then build none; without it each builds those it needs.
+# pool is a pool of real processes and its bad days, which wait more than they work, so more of them run at a time.
 # attack is a hostile client for a minute; named, for an hour (ORION_ATTACK_SECONDS, ORION_ATTACK_SEED). Before, what
 # makes the server keep ever more, two seconds each (ORION_ATTACK_GROW_SECONDS).
 # portable runs the facts in an old Debian with what ./install.sh --portable makes, where there is root and debootstrap.
@@ -20,13 +22,13 @@ failed=0
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 
+asked() { [ "$wanted" = "  " ] || [[ "$wanted" == *" $1 "* ]]; }
+
 # Runs one step, shows its output, and counts: what the step itself counted, or the step as one.
 step() {
     local name=$1 began=$SECONDS status
     shift
-    if [ "$wanted" != "  " ] && [[ "$wanted" != *" $name "* ]]; then
-        return
-    fi
+    asked "$name" || return
     echo "== $name: $*"
     "$@" 2>&1 | tee "$log"
     status=${PIPESTATUS[0]}
@@ -61,6 +63,13 @@ else
     echo "bpf's programs are not attached, for their loader needs libelf-dev, zlib1g-dev, make and pkg-config"
 fi
 
+# All packages are named even where the tests of one are run: cargo chooses the features of what they need by the
+# packages that are named, and would build much of it again.
+everything=(--workspace "${loader[@]}")
+
+# Of dataplane/conformance, by their names.
+tests() { cargo test "${everything[@]}" --no-fail-fast "${@/#/--test=}" -- --nocapture; }
+
 loom() {
     RUSTFLAGS="--cfg loom" cargo test -p orion-ring --release --target-dir target/loom
 }
@@ -69,7 +78,7 @@ loom() {
 attack() {
     local seconds=60
     [[ "$wanted" != *" attack "* ]] || seconds=3600
-    cargo build -p oriond -p orion-attack || return 1
+    [ -n "${ORION_BUILT:-}" ] || cargo build -p oriond -p orion-attack || return 1
     local built=${CARGO_TARGET_DIR:-target}/debug
     "$built/orion-attack" canary --oriond "$built/oriond" || return 1
     "$built/orion-attack" grow --oriond "$built/oriond" --seconds "${ORION_ATTACK_GROW_SECONDS:-2}" || return 1
@@ -79,7 +88,7 @@ attack() {
 
 fuzz() {
     ORION_FUZZ_SECONDS=${ORION_FUZZ_SECONDS:-30} ORION_FUZZ_SEED=${ORION_FUZZ_SEED:-$(date +%s)} \
-        cargo test -p orion-conformance --test hostile_bytes -- --nocapture
+        tests hostile_bytes
 }
 
 # rustc has no sanitizer for undefined behaviour; what it has instead is said aloud, whatever the profile: assertions
@@ -87,6 +96,7 @@ fuzz() {
 # The target is named so that build scripts and macros are not instrumented. A program exports its symbols because the
 # shim has no sanitizer of its own. Stable rustc needs to be told that it may.
 sanitize() (
+    unset ORION_BUILT
     export RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zsanitizer=address -Cdebug-assertions -Coverflow-checks -Clink-arg=-rdynamic"
     export CARGO_BUILD_TARGET=x86_64-unknown-linux-gnu CARGO_PROFILE_DEV_DEBUG=line-tables-only
     export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$PWD/target}/sanitize
@@ -132,18 +142,24 @@ wanted=" $* "
 step format cargo fmt --all --check
 step lint cargo clippy --workspace --all-targets "${loader[@]}" --quiet -- -D warnings
 step generated cargo api --check
-step unit cargo test --workspace --exclude orion-conformance "${loader[@]}" --no-fail-fast
-step unit cargo test -p orion-conformance --bins --test tidy --test rows --test nvml --no-fail-fast
+broken=$failed
+step build cargo build --lib --bins --examples "${everything[@]}"
+if asked build && [ "$failed" -eq "$broken" ]; then
+    export ORION_BUILT=1
+fi
+step unit cargo test "${everything[@]}" --exclude orion-conformance --exclude orion-agent --no-fail-fast
+step unit tests tidy rows nvml
+step unit cargo test "${everything[@]}" --bin orion-rounds --bin orion-agent
+step pool env RUST_TEST_THREADS=8 cargo test "${everything[@]}" --test days --test pool --test original --no-fail-fast
 step suite python3 perf/suite/test_suite.py
 step loom loom
-step facts cargo test -p orion-conformance --test facts --test heap --test matrix --test rounds -- --nocapture
-step facts cargo test -p orion-conformance --test limits --test lost --test guest -- --nocapture
-step programs cargo test -p orion-conformance --test programs -- --nocapture
-step readme cargo test -p orion-conformance --test readme --test install -- --nocapture
-step frameworks cargo test -p orion-conformance --test frameworks --test coverage -- --nocapture
+step facts tests facts heap matrix rounds limits lost guest
+step programs tests programs
+step readme tests readme install
+step frameworks tests frameworks coverage
 step fuzz fuzz
 step attack attack
-step portable cargo test -p orion-conformance --test portable -- --nocapture
+step portable tests portable
 [[ "$wanted" != *" sanitize "* ]] || step sanitize sanitize
 [[ "$wanted" != *" vm "* ]] || { step vm bpf/vm.sh; step vm dataplane/conformance/vm/rdma.sh; }
 [[ "$wanted" != *" guest "* ]] || step guest dataplane/conformance/vm/guest.sh

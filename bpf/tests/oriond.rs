@@ -13,17 +13,9 @@ use orion_bpf::{Question, Report, Role};
 const PROBE: &str = env!("CARGO_BIN_EXE_orion-probe");
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The folder of the programs, built as this test is.
 fn built() -> PathBuf {
-    let mut cargo = Command::new(env!("CARGO"));
-    let packages =
-        ["oriond", "orion-run", "orion-shim", "orion-cupti", "orion-nvml", "orion-soft", "orion-conformance"];
-    cargo.args(["build", "--quiet"]).args(packages.iter().flat_map(|package| ["-p", package]));
-    if !cfg!(debug_assertions) {
-        cargo.arg("--release");
-    }
-    assert!(cargo.status().expect("cargo starts").success());
-    Path::new(PROBE).parent().expect("a folder").to_owned()
+    let dataplane = ["oriond", "orion-run", "orion-shim", "orion-cupti", "orion-nvml", "orion-soft"];
+    orion_built::packages(&[&dataplane[..], &["orion-conformance"]].concat())
 }
 
 struct Oriond {

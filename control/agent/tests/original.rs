@@ -5,11 +5,10 @@
 mod scene;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use std::sync::OnceLock;
 
-use scene::{Scene, built, root, wait_until};
+use orion_built::root;
+use scene::{Scene, built, wait_until};
 
 /// Name, verdict and remark of each row below a heading.
 fn rows(heading: &str) -> BTreeMap<String, (String, String)> {
@@ -41,20 +40,6 @@ fn are(heading: &str, names: &[&str]) -> BTreeMap<String, (String, String)> {
 fn texts(output: &Output) -> (String, String) {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (text(&output.stdout), text(&output.stderr))
-}
-
-/// The original's tools beside what the scene has built.
-fn tools() -> &'static Path {
-    static BUILT: OnceLock<()> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--quiet", "-p", "orion-check", "-p", "orion-ctl"]);
-        if !cfg!(debug_assertions) {
-            cargo.arg("--release");
-        }
-        assert!(cargo.status().expect("cargo starts").success());
-    });
-    built()
 }
 
 #[test]
@@ -289,7 +274,7 @@ fn commands(scene: &Scene) {
     let mut tried = 0;
     for (line, (verdict, remark)) in &rows {
         let words: Vec<&str> = line.split(' ').collect();
-        let program = tools().join(words[0]);
+        let program = built().join(words[0]);
         if verdict == "not there" {
             assert!(!program.exists() && remark.len() > 9, "{line}");
             continue;
@@ -315,8 +300,8 @@ fn commands(scene: &Scene) {
 /// A line as it is typed, in a shell in the folder of the programs.
 fn typed(scene: &Scene, line: &str) -> (bool, String) {
     let mut shell = Command::new("sh");
-    shell.args(["-c", line]).current_dir(tools()).stdin(Stdio::null());
-    shell.env("PATH", format!("{}:{}", tools().display(), std::env::var("PATH").unwrap_or_default()));
+    shell.args(["-c", line]).current_dir(built()).stdin(Stdio::null());
+    shell.env("PATH", format!("{}:{}", built().display(), std::env::var("PATH").unwrap_or_default()));
     shell.env("HOME", &scene.folder).env("ORION_CONTROLLER", format!("127.0.0.1:{}", scene.port));
     for name in ["ORION_SERVER", "ORION_TOKEN", "ORION_TOKEN_FILE", "LD_PRELOAD", "XDG_RUNTIME_DIR"] {
         shell.env_remove(name);
@@ -454,7 +439,7 @@ fn background_controller(scene: &Scene) -> String {
     let text = format!("controller:\n  listen_port: 0\ndatabase:\n  data-dir: {}\n", data.display());
     std::fs::write(&config, text).expect("writing");
     let mut command = Command::new("nohup");
-    command.arg(tools().join("orion-controller")).args(["start", "--log"]).arg(&log).arg("--config-file").arg(config);
+    command.arg(built().join("orion-controller")).args(["start", "--log"]).arg(&log).arg("--config-file").arg(config);
     let _controller = scene::Process::start(&mut command, &scene.folder.join("nohup.out"));
     let said = || std::fs::read_to_string(&log).unwrap_or_default();
     wait_until("the controller in the background", || said().contains("listening on "));
@@ -465,7 +450,7 @@ fn background_controller(scene: &Scene) -> String {
 #[test]
 fn the_picture_of_a_pool_is_a_real_run() {
     let script = root().join("control/ctl/picture.sh");
-    tools();
+    built();
     let output = Command::new(script).arg(built()).stdin(Stdio::null()).output().expect("the script starts");
     let (made, said) = texts(&output);
     assert!(output.status.success(), "{said}");

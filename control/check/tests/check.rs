@@ -1,18 +1,12 @@
 //! `orion-check` beside a real oriond and a real controller.
 
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 
-/// The programs it looks at, built as this test is.
+/// The programs it looks at.
 fn built() -> PathBuf {
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "--quiet", "-p", "oriond", "-p", "orion-controller"]);
-    if !cfg!(debug_assertions) {
-        cargo.arg("--release");
-    }
-    assert!(cargo.status().expect("cargo starts").success());
-    Path::new(env!("CARGO_BIN_EXE_orion-check")).parent().expect("a folder").to_owned()
+    orion_built::packages(&["oriond", "orion-controller"])
 }
 
 struct Scene {

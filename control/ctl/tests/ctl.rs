@@ -25,12 +25,7 @@ const KEY: &str = "administrator-key";
 
 impl Scene {
     fn new(name: &str) -> Scene {
-        let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--quiet", "-p", "orion-controller"]);
-        if !cfg!(debug_assertions) {
-            cargo.arg("--release");
-        }
-        assert!(cargo.status().expect("cargo starts").success());
+        let program = orion_built::packages(&["orion-controller"]).join("orion-controller");
         let folder = std::env::temp_dir().join(format!("orion-ctl-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("making a folder");
         let config = folder.join("controller.yaml");
@@ -41,7 +36,6 @@ impl Scene {
         );
         std::fs::write(&config, text).expect("writing");
         std::fs::write(folder.join("key"), format!("{KEY}\n")).expect("writing");
-        let program = Path::new(env!("CARGO_BIN_EXE_orionctl")).with_file_name("orion-controller");
         let mut command = Command::new(program);
         command.arg("start").arg("--config-file").arg(config).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut controller = command.spawn().expect("the controller starts");

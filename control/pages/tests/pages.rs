@@ -17,18 +17,9 @@ const PROGRAMS: [(&str, &str); 10] = [
     ("orion-bpf", "orion-probe"),
 ];
 
-/// The folder of the programs, built as this test is.
 fn built() -> PathBuf {
-    let mut cargo = Command::new(env!("CARGO"));
     let packages: BTreeSet<&str> = PROGRAMS.iter().map(|(package, _)| *package).collect();
-    cargo.args(["build", "--quiet"]).args(packages.iter().flat_map(|package| ["-p", package]));
-    if !cfg!(debug_assertions) {
-        cargo.arg("--release");
-    }
-    assert!(cargo.status().expect("cargo starts").success());
-    // The test lies in "deps" below it.
-    let own = std::env::current_exe().expect("this program");
-    own.ancestors().nth(2).expect("two folders up").to_owned()
+    orion_built::packages(&packages.into_iter().collect::<Vec<_>>())
 }
 
 struct Pages(PathBuf);

@@ -77,7 +77,7 @@ const ANSWERED_BY_THE_SHIM: &str = "proc_address,batch_3d,logs,an_unknown_export
 
 #[test]
 fn facts_hold_on_the_software_gpu_alone() {
-    let library = orion::build(&["-p", "orion-soft"]).join("liborion_soft.so");
+    let library = orion_built::build(&["-p", "orion-soft"]).join("liborion_soft.so");
     let output = Command::new(FACTS)
         .args(["--quiet", "--skip", ANSWERED_BY_THE_SHIM, "--lib"])
         .arg(library)

@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 fn frameworks() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
-        let script = orion::root().join("dataplane/conformance/cuda-toolchain.sh");
+        let script = orion_built::root().join("dataplane/conformance/cuda-toolchain.sh");
         let output = Command::new(script).arg("frameworks").output().expect("cuda-toolchain.sh starts");
         assert!(output.status.success(), "the frameworks cannot be installed: {}", orion::complaint(&output));
         String::from_utf8_lossy(&output.stdout).trim_end().into()
@@ -23,7 +23,7 @@ fn frameworks() -> &'static Path {
 /// The lines of the script that say PASS, which are the same over both transports.
 fn passes(capability: &str, script: &str) -> Vec<String> {
     let scratch = std::env::temp_dir().join(format!("orion-frameworks-{}-{script}", std::process::id()));
-    let script = orion::root().join("dataplane/conformance/frameworks").join(script);
+    let script = orion_built::root().join("dataplane/conformance/frameworks").join(script);
     // bin/python beside lib/python3.X/site-packages.
     let python = frameworks().ancestors().nth(3).expect("packages lie three folders down").join("bin/python");
     let over = |transport: &str| {

@@ -66,7 +66,8 @@ fn facts_hold_over_a_guests_memory() {
 #[test]
 fn a_guest_with_little_memory_copies_what_is_larger() {
     let host = Host::start("small", 128, "1");
-    let program = orion::build(&["-p", "orion-conformance", "--example", "small_heap"]).join("examples/small_heap");
+    let program =
+        orion_built::build(&["-p", "orion-conformance", "--example", "small_heap"]).join("examples/small_heap");
     let output = host.run(&program, &[]);
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{}", orion::complaint(&output));

@@ -14,8 +14,8 @@ fn heap_ranges_come_back_over_tcp() {
 }
 
 fn hold_over(transport: &str) {
-    let program =
-        orion::build(&["-p", "orion-conformance", "--example", "heap_comes_back"]).join("examples/heap_comes_back");
+    let program = orion_built::build(&["-p", "orion-conformance", "--example", "heap_comes_back"])
+        .join("examples/heap_comes_back");
     for way in ["order", "fault"] {
         let output = orion::through_orion(transport, &program, &[way]);
         let said = String::from_utf8_lossy(&output.stdout);

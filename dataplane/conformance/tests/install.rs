@@ -18,7 +18,7 @@ const PAGES: [&str; 6] = [
 ];
 
 fn install(destination: &Path, arguments: &[&str]) -> Output {
-    let mut command = Command::new(orion::root().join("install.sh"));
+    let mut command = Command::new(orion_built::root().join("install.sh"));
     command.args(arguments).env("DESTDIR", destination).output().expect("install.sh starts")
 }
 
@@ -102,7 +102,8 @@ fn units_start_what_there_is(system: &Path) {
 
 /// A program through what was installed, and oriond with the file that it would have.
 fn it_runs(system: &Path) {
-    let program = orion::build(&["-p", "orion-conformance", "--example", "hello_cudarc"]).join("examples/hello_cudarc");
+    let program =
+        orion_built::build(&["-p", "orion-conformance", "--example", "hello_cudarc"]).join("examples/hello_cudarc");
     let mut command = Command::new(system.join("usr/bin/orion-run"));
     let output = command.args(["--software-gpu", "--"]).arg(program).output().expect("orion-run starts");
     assert!(output.status.success(), "{}", orion::complaint(&output));

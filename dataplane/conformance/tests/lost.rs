@@ -27,7 +27,8 @@ fn a_program_is_told_how_its_worker_was_lost_over_doorbells() {
 }
 
 fn hold_over(transport: &str) {
-    let program = orion::build(&["-p", "orion-conformance", "--example", "lose_worker"]).join("examples/lose_worker");
+    let program =
+        orion_built::build(&["-p", "orion-conformance", "--example", "lose_worker"]).join("examples/lose_worker");
     let mut run = orion::command(transport, &program, &[]);
     run.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = run.spawn().expect("orion-run starts");

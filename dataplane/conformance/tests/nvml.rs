@@ -9,8 +9,8 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 #[test]
 fn nvml_says_of_the_devices_what_cuda_says() {
-    let program = orion::build(&["-p", "orion-conformance", "--example", "ask_nvml"]).join("examples/ask_nvml");
-    let toolchain = orion::root().join("dataplane/conformance/cuda-toolchain.sh");
+    let program = orion_built::build(&["-p", "orion-conformance", "--example", "ask_nvml"]).join("examples/ask_nvml");
+    let toolchain = orion_built::root().join("dataplane/conformance/cuda-toolchain.sh");
     let output = Command::new(toolchain).arg("nvml").output().expect("cuda-toolchain.sh starts");
     assert!(output.status.success(), "no nvml.h: {}", orion::complaint(&output));
     let header = String::from_utf8_lossy(&output.stdout).trim_end().to_owned() + "/nvml.h";
@@ -77,7 +77,7 @@ impl Server {
 
     fn python(&self, script: &str) -> Talk {
         let mut command = self.command(Path::new("python3"));
-        Talk::with(command.arg(orion::root().join("dataplane/conformance/nvml").join(script)))
+        Talk::with(command.arg(orion_built::root().join("dataplane/conformance/nvml").join(script)))
     }
 
     fn output(&self, program: &Path, arguments: &[&str]) -> String {
@@ -192,7 +192,7 @@ fn nvml_beside_running_programs_agrees_with_them_to_the_byte_and_takes_no_worker
 
 #[test]
 fn nvidia_smi_and_its_kin_show_a_running_program() {
-    let toolchain = orion::root().join("dataplane/conformance/cuda-toolchain.sh");
+    let toolchain = orion_built::root().join("dataplane/conformance/cuda-toolchain.sh");
     let output = Command::new(toolchain).arg("nvml-tools").output().expect("cuda-toolchain.sh starts");
     assert!(output.status.success(), "no tools: {}", orion::complaint(&output));
     let tools = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim_end());

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 fn script(name: &str) -> Command {
-    Command::new(orion::root().join("dataplane/conformance").join(name))
+    Command::new(orion_built::root().join("dataplane/conformance").join(name))
 }
 
 #[test]
@@ -28,6 +28,6 @@ fn a_need_for_a_newer_c_library_is_found() {
     let output = judge("2.2.4", &this);
     let said = orion::complaint(&output);
     assert!(!output.status.success() && said.contains(" needs GLIBC_2.2.5, newer than 2.2.4: "), "{said}");
-    let output = judge("2.17", &orion::root().join("README.md"));
+    let output = judge("2.17", &orion_built::root().join("README.md"));
     assert!(!output.status.success(), "a text was taken for a program");
 }

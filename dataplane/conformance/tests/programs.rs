@@ -118,7 +118,8 @@ fn a_node_without_cupti_refuses_to_record() {
 #[test]
 fn a_cudarc_program_runs_over_both() {
     // Only a plain `cargo test` builds examples.
-    let program = orion::build(&["-p", "orion-conformance", "--example", "hello_cudarc"]).join("examples/hello_cudarc");
+    let program =
+        orion_built::build(&["-p", "orion-conformance", "--example", "hello_cudarc"]).join("examples/hello_cudarc");
     for transport in ["shm", "tcp"] {
         let failure = run(transport, &program);
         assert!(failure.is_none(), "{}", failure.unwrap_or_default());
@@ -150,7 +151,7 @@ fn the_software_gpu_reports_the_capability_that_it_is_told() {
 /// Lines of Orion's own are no reason for a program to end, whatever its standard error is.
 #[test]
 fn a_standard_error_that_takes_nothing_ends_no_program() {
-    let program = orion::build(&["-p", "orion-conformance", "--example", "refusals"]).join("examples/refusals");
+    let program = orion_built::build(&["-p", "orion-conformance", "--example", "refusals"]).join("examples/refusals");
     let full = || std::fs::OpenOptions::new().write(true).open("/dev/full").expect("Linux has it");
     let closed = || std::io::pipe().expect("a pipe").1;
     for transport in ["shm", "tcp"] {
@@ -166,7 +167,7 @@ fn a_standard_error_that_takes_nothing_ends_no_program() {
 /// program ends. `ORION_TEST_RUNS` is how often; a full run is 200.
 #[test]
 fn each_refusal_is_one_line_however_soon_the_program_ends() {
-    let program = orion::build(&["-p", "orion-conformance", "--example", "refusals"]).join("examples/refusals");
+    let program = orion_built::build(&["-p", "orion-conformance", "--example", "refusals"]).join("examples/refusals");
     let runs = std::env::var("ORION_TEST_RUNS").map_or(25, |runs| runs.parse().expect("ORION_TEST_RUNS is a number"));
     for (run, transport) in (0..runs).flat_map(|run| ["shm", "tcp"].map(|transport| (run, transport))) {
         let output = orion::command(transport, &program, &[]).output().expect("orion-run starts");
@@ -186,10 +187,10 @@ fn each_refusal_is_one_line_however_soon_the_program_ends() {
 #[test]
 fn a_refused_launch_is_told_by_itself_and_by_all_that_follow() {
     let build = ["-p", "orion-conformance", "--example", "refused_launch"];
-    let program = orion::build(&build).join("examples/refused_launch");
+    let program = orion_built::build(&build).join("examples/refused_launch");
     let alone = std::env::temp_dir().join(format!("orion-refused-launch-{}", std::process::id()));
     std::fs::create_dir(&alone).expect("a new folder");
-    let software = orion::build(&["-p", "orion-soft"]).join("liborion_soft.so");
+    let software = orion_built::build(&["-p", "orion-soft"]).join("liborion_soft.so");
     for name in ["libcuda.so", "libcuda.so.1"] {
         std::os::unix::fs::symlink(&software, alone.join(name)).expect("linking");
     }
@@ -208,8 +209,8 @@ fn a_refused_launch_is_told_by_itself_and_by_all_that_follow() {
 #[test]
 fn nvrtc_finds_what_it_compiled_before() {
     let program =
-        orion::build(&["-p", "orion-conformance", "--example", "compile_twice"]).join("examples/compile_twice");
-    let toolchain = Command::new(orion::root().join("dataplane/conformance/cuda-toolchain.sh"))
+        orion_built::build(&["-p", "orion-conformance", "--example", "compile_twice"]).join("examples/compile_twice");
+    let toolchain = Command::new(orion_built::root().join("dataplane/conformance/cuda-toolchain.sh"))
         .arg("nvrtc")
         .output()
         .expect("cuda-toolchain.sh starts");
@@ -254,7 +255,7 @@ fn built_programs() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
         let folder = orion::built().join("cuda-programs");
-        let script = orion::root().join("dataplane/conformance/cuda/build.sh");
+        let script = orion_built::root().join("dataplane/conformance/cuda/build.sh");
         let output = Command::new(script).arg(&folder).output().expect("build.sh starts");
         assert!(output.status.success(), "nvcc programs do not build: {}", orion::complaint(&output));
         folder

@@ -41,7 +41,7 @@ impl Scene {
     /// Types a line into a shell at the root of the repository.
     fn type_in(&self, line: &str) -> Output {
         let mut shell = Command::new("sh");
-        shell.args(["-e", "-c", line]).current_dir(orion::root()).stdin(Stdio::null());
+        shell.args(["-e", "-c", line]).current_dir(orion_built::root()).stdin(Stdio::null());
         // So that "~" is the folder of this test. What cargo needs of the user's own stays.
         let home = PathBuf::from(std::env::var_os("HOME").unwrap_or_default());
         for (name, place) in [("CARGO_HOME", ".cargo"), ("RUSTUP_HOME", ".rustup")] {
@@ -58,7 +58,7 @@ impl Scene {
 
 /// The lines of the first block of code behind `heading`.
 fn block_after(heading: &str) -> Vec<String> {
-    let readme = std::fs::read_to_string(orion::root().join("README.md")).expect("README.md is there");
+    let readme = std::fs::read_to_string(orion_built::root().join("README.md")).expect("README.md is there");
     let (_, rest) = readme.split_once(heading).unwrap_or_else(|| panic!("README.md has no {heading:?}"));
     let block = rest.split("```").nth(1).expect("a block of code");
     block.lines().skip(1).map(str::to_owned).collect()
@@ -68,8 +68,8 @@ fn block_after(heading: &str) -> Vec<String> {
 fn what_the_readme_says_to_type_works() {
     let scene = Scene::new();
     let programs = scene.folder.join("programs");
-    let build = orion::root().join("dataplane/conformance/cuda/build.sh");
-    for folder in [&programs, &orion::root().join("target/quickstart")] {
+    let build = orion_built::root().join("dataplane/conformance/cuda/build.sh");
+    for folder in [&programs, &orion_built::root().join("target/quickstart")] {
         let output = Command::new(&build).arg(folder).arg("vector_add").output().expect("build.sh starts");
         assert!(output.status.success(), "{}", orion::complaint(&output));
     }

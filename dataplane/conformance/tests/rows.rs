@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 fn asked(transport: &str, what: &str) -> Output {
-    let folder = orion::build(&["-p", "orion-conformance", "--example", "ask_everything"]);
+    let folder = orion_built::build(&["-p", "orion-conformance", "--example", "ask_everything"]);
     orion::through_orion(transport, &folder.join("examples/ask_everything"), &[what])
 }
 
@@ -40,7 +40,7 @@ fn what_the_driver_logs_is_heard_in_the_thread_that_failed() {
 #[test]
 fn the_log_goes_where_the_environment_says() {
     let path: PathBuf = std::env::temp_dir().join(format!("orion-log-{}", std::process::id()));
-    let folder = orion::build(&["-p", "orion-conformance", "--example", "ask_everything"]);
+    let folder = orion_built::build(&["-p", "orion-conformance", "--example", "ask_everything"]);
     let run = |place: &Path| {
         let output = Command::new(orion::built().join("orion-run"))
             .args(["--software-gpu", "--transport", "shm", "--"])

@@ -4,18 +4,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 
-/// The program, with oriond and the shim built beside it and up to date.
+/// The program, with oriond and the shim beside it.
 fn bench() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
-        let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--quiet", "-p", "oriond", "-p", "orion-shim"]);
-        if !cfg!(debug_assertions) {
-            cargo.arg("--release");
-        }
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("the crate lies two folders down");
-        let status = cargo.current_dir(root).status().expect("cargo starts");
-        assert!(status.success(), "oriond and the shim do not build");
+        orion_built::packages(&["oriond", "orion-shim"]);
         env!("CARGO_BIN_EXE_orion-bench").into()
     })
 }

@@ -83,7 +83,8 @@ impl Field {
         let settings = settings.to_owned();
         let (nodes_wanted, nodes, starts) = (nodes, Vec::new(), AtomicU32::new(1));
         let shared = names(Path::new(SHARED));
-        let mut field = Field { folder, settings, controller_machine, controller, nodes, user, starts, shared, _net: net };
+        let mut field =
+            Field { folder, settings, controller_machine, controller, nodes, user, starts, shared, _net: net };
         for (name, carrier) in nodes_wanted {
             let machine = field._net.machine(&[Way::Data, Way::Management]);
             let (oriond, log) = field.start_oriond(name, &machine, 2, &change);

@@ -15,12 +15,13 @@ use std::net::TcpStream;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
+use orion_built::root;
 use orion_proto::pool_client::PoolClient;
 use orion_proto::{AllocationName, ListAllocationsRequest};
 use orion_transport::carrier::welcome_of;
 use orion_transport::client::{Caller, NoSession, Server};
 use orion_transport::lease::SignedLease;
-use scene::{Process, Scene, built, root, wait_until};
+use scene::{Process, Scene, built, wait_until};
 
 const MIB: u64 = 1 << 20;
 /// How soon vGPUs of a program that was killed are free again.

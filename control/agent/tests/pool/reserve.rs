@@ -47,15 +47,6 @@ fn call<T>(scene: &Scene, work: impl AsyncFnOnce(&mut PoolClient<tonic::transpor
 }
 
 fn tool(scene: &Scene, name: &str, arguments: &[&str]) -> String {
-    static BUILT: std::sync::Once = std::sync::Once::new();
-    BUILT.call_once(|| {
-        let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--quiet", "-p", "orion-ctl"]);
-        if !cfg!(debug_assertions) {
-            cargo.arg("--release");
-        }
-        assert!(cargo.status().expect("cargo starts").success());
-    });
     let mut command = Command::new(built().join(name));
     let output: Output =
         command.args(["--controller", &format!("127.0.0.1:{}", scene.port)]).args(arguments).output().expect("a tool");
@@ -155,6 +146,7 @@ fn a_node_without_a_reserve_any_more_has_what_was_lent_of_it_ended() {
     scene.nodes[0].agent = scene.start_agent("a", &address);
     scene.restart_controller("");
     scene.nodes[0].agent.says("is over, ending its session");
+    scene.nodes[0].oriond.says("says that its lease is over");
     assert!(program.ask_again().0 != "then 0");
     scene.wait_for_free(4);
 }

@@ -19,34 +19,11 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 pub fn built() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
-        let crates = [
-            "oriond",
-            "orion-shim",
-            "orion-nvml",
-            "orion-controller",
-            "orion-run",
-            "orion-soft",
-            "orion-ctl",
-            "orion-check",
-        ];
-        cargo(&crates.map(|name| ["-p", name]).concat());
-        cargo(&["-p", "orion-conformance", "--example", "show_vgpus", "--example", "several_nodes"]);
-        cargo(&["-p", "orion-conformance", "--bin", "orion-facts"]);
-        Path::new(env!("CARGO_BIN_EXE_orion-agent")).parent().expect("a binary lies in a folder").to_owned()
+        let dataplane = ["oriond", "orion-shim", "orion-nvml", "orion-run", "orion-soft"];
+        orion_built::packages(&[&dataplane[..], &["orion-controller", "orion-ctl", "orion-check"]].concat());
+        let examples = ["--example", "show_vgpus", "--example", "several_nodes"];
+        orion_built::build(&[&["-p", "orion-conformance", "--bin", "orion-facts"][..], &examples].concat())
     })
-}
-
-fn cargo(what: &[&str]) {
-    let mut build = Command::new(env!("CARGO"));
-    build.args(["build", "--quiet"]).args(what);
-    if !cfg!(debug_assertions) {
-        build.arg("--release");
-    }
-    assert!(build.current_dir(root()).status().expect("cargo starts").success(), "{what:?} does not build");
-}
-
-pub fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("the crate lies two folders down")
 }
 
 pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) -> Duration {

@@ -4,7 +4,9 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use crate::scene::{Scene, root, wait_until};
+use orion_built::root;
+
+use crate::scene::{Scene, wait_until};
 use crate::{MIB, text};
 
 /// A script that answers a line with a line.

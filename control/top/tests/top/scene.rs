@@ -16,16 +16,8 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 pub fn built() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
-        let programs = ["-p", "oriond", "-p", "orion-shim", "-p", "orion-controller", "-p", "orion-agent"];
-        for what in [&programs[..], &["-p", "orion-top", "--example", "load"]] {
-            let mut cargo = Command::new(env!("CARGO"));
-            cargo.args(["build", "--quiet"]).args(what);
-            if !cfg!(debug_assertions) {
-                cargo.arg("--release");
-            }
-            assert!(cargo.status().expect("cargo starts").success(), "{what:?} does not build");
-        }
-        Path::new(env!("CARGO_BIN_EXE_orion-top")).parent().expect("a folder").to_owned()
+        orion_built::packages(&["oriond", "orion-shim", "orion-controller", "orion-agent"]);
+        orion_built::build(&["-p", "orion-top", "--example", "load"])
     })
 }
 

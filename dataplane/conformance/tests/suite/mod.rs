@@ -54,7 +54,7 @@ fn the_suites_programs_answer_as_on_an_h200_over_tcp() {
 }
 
 fn answer_as_on_an_h200(transport: &str) {
-    let folder = orion::root().join("perf/suite/cuda");
+    let folder = orion_built::root().join("perf/suite/cuda");
     let recorded = std::fs::read_to_string(folder.join("h200.json")).expect("what the H200 answered");
     let recorded: Value = serde_json::from_str(&recorded).expect("JSON");
     let natively = recorded["programs"].as_object().expect("answers by program");
