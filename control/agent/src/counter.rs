@@ -70,13 +70,21 @@ pub fn open(path: &Path, reserve: Arc<Reserve>, client_key: Option<String>) -> R
 fn talk(program: &UnixStream, reserve: &Reserve, client_key: Option<&str>) -> io::Result<()> {
     receive_timeout(program.as_fd(), BEGINS_WITHIN_SECONDS)?;
     let Some(ask) = hear(program)? else { return Ok(()) };
-    let Ask::Lend { version, wanted } = ask else { return Err(wrong("a session that begins with nothing lent")) };
+    let (is_look, version, wanted) = match ask {
+        Ask::Lend { version, wanted } => (false, version, wanted),
+        Ask::Look { version, wanted } => (true, version, wanted),
+        Ask::Begun => return Err(wrong("a session that begins with nothing lent")),
+    };
     let answer = match (version, admit(program, &wanted.client_key, client_key)) {
+        (RESERVE_VERSION, Ok(())) if is_look => reserve.would_lend(wanted).unwrap_or_else(no),
         (RESERVE_VERSION, Ok(())) => reserve.lend(wanted).unwrap_or_else(no),
         (RESERVE_VERSION, Err(why)) => no(why),
         (other, _) => no(format!("this agent is of version {RESERVE_VERSION}, and the program's library of {other}")),
     };
-    let Answer::Lent { allocation, .. } = answer else { return say(program, &answer) };
+    let allocation = match answer {
+        Answer::Lent { allocation, .. } if !is_look => allocation,
+        _ => return say(program, &answer),
+    };
     let begun = say(program, &answer).and_then(|()| hear(program));
     match begun {
         Ok(Some(Ask::Begun)) => reserve.has_begun(allocation),

@@ -172,18 +172,8 @@ impl Reserve {
     /// A program on this node asks. The error says why it gets nothing.
     pub fn lend(&self, wanted: Wanted) -> Result<reserve::Answer, String> {
         let (mut books, now) = (self.books(), self.now());
-        if let Some(why_not) = &books.why_not {
-            return Err(why_not.clone());
-        }
-        let Some(here) = &mut books.here else { return Err("there is no oriond at the moment".to_owned()) };
-        if let Some(ratio @ 1..100) = wanted.ratio {
-            return Err(format!(
-                "ORION_RATIO is {ratio}, and a reserve is lent by the node's split alone; leave it out"
-            ));
-        }
-        let memory = wanted.memory_mib.map(|mib| mib.saturating_mul(orion_pool::MIB));
-        let Wanted { vgpus, ratio, tenant, group, client, .. } = wanted;
-        let ask = Ask { vgpus, memory, ratio, tenant, group, client, ..Ask::default() };
+        let here = books.lends()?;
+        let ask = asked(wanted)?;
         let nonce = fresh_nonce().map_err(|e| format!("reading random bytes failed: {e}"))?;
         let id = LeaseId(nonce[..16].try_into().expect("sixteen of 32 bytes"));
         let answer = here.pool.allocate(now, number(id), ask);
@@ -192,7 +182,21 @@ impl Reserve {
             Answer::Granted(granted) => granted,
             Answer::Waits(_) => unreachable!("nobody waits for a reserve"),
         };
-        Ok(here.answer(id, &granted))
+        let tenant = &granted.ask.tenant;
+        let (places, client) = (places(&granted), &granted.ask.client);
+        info!(tenant, client, "allocation {id} is lent of this node's own reserve: {places}");
+        Ok(here.answer(id, &granted, now_unix_ms() + LEASE_MS))
+    }
+
+    /// What a program would be lent. No session begins with the lease, for it ran out long ago.
+    pub fn would_lend(&self, wanted: Wanted) -> Result<reserve::Answer, String> {
+        let mut books = self.books();
+        let here = books.lends()?;
+        let ask = asked(wanted)?;
+        let places = here.pool.would_give(&ask).map_err(|refused| refused.text().to_owned())?;
+        let nobody = AllocationId(0);
+        let would = Allocation { id: nobody, ask, places, lease: Standing::Offered, until: 0 };
+        Ok(here.answer(lease_id(nobody), &would, 0))
     }
 
     /// Its program has come for it.
@@ -215,30 +219,51 @@ impl Reserve {
     }
 }
 
+impl Books {
+    /// What there is to lend, if it is lent now.
+    fn lends(&mut self) -> Result<&mut Here, String> {
+        match (&self.why_not, &mut self.here) {
+            (Some(why_not), _) => Err(why_not.clone()),
+            (None, None) => Err("there is no oriond at the moment".to_owned()),
+            (None, Some(here)) => Ok(here),
+        }
+    }
+}
+
+fn asked(wanted: Wanted) -> Result<Ask, String> {
+    if let Some(ratio @ 1..100) = wanted.ratio {
+        return Err(format!("ORION_RATIO is {ratio}, and a reserve is lent by the node's split alone; leave it out"));
+    }
+    let memory = wanted.memory_mib.map(|mib| mib.saturating_mul(orion_pool::MIB));
+    let Wanted { vgpus, ratio, tenant, group, client, .. } = wanted;
+    Ok(Ask { vgpus, memory, ratio, tenant, group, client, ..Ask::default() })
+}
+
+/// GPU and vGPU of each.
+fn places(granted: &Allocation) -> String {
+    granted.places.iter().map(|p| format!("{}/{}", p.number, p.slot)).collect::<Vec<_>>().join(",")
+}
+
 impl Here {
     fn name(&self) -> String {
         self.pool.nodes().next().expect("one").report.name.clone()
     }
 
-    fn answer(&self, id: LeaseId, granted: &Allocation) -> reserve::Answer {
-        let places: Vec<String> = granted.places.iter().map(|p| format!("{}/{}", p.number, p.slot)).collect();
-        let (places, client) = (places.join(","), &granted.ask.client);
+    fn answer(&self, id: LeaseId, granted: &Allocation, begins_before_unix_ms: u64) -> reserve::Answer {
         let vgpu = |p: &Place| Vgpu { gpu: p.gpu.clone(), memory_bytes: p.memory, ratio: p.ratio };
         let lease = Lease {
             id,
             node: self.name(),
             tenant: granted.ask.tenant.clone(),
-            begins_before_unix_ms: now_unix_ms() + LEASE_MS,
+            begins_before_unix_ms,
             vgpus: granted.places.iter().map(vgpu).collect(),
         };
-        let tenant = &granted.ask.tenant;
-        info!(tenant, client, "allocation {id} is lent of this node's own reserve: {places}");
         let signed = self.key.sign(&lease);
         reserve::Answer::Lent {
             allocation: id,
             node: lease.node,
             address: self.address.clone(),
-            places,
+            places: places(granted),
             lease: signed.body,
             signature: signed.signature,
             certificate: self.certificate,

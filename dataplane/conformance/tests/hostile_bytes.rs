@@ -250,6 +250,7 @@ fn valid() -> Vec<Vec<u8>> {
         .encode(),
         agent::Ask::Keep { node: "a".into(), key: [1; 32], unix_ms: 5 }.encode(),
         reserve::Ask::Lend { version: reserve::RESERVE_VERSION, wanted: wanted_of_reserve() }.encode(),
+        reserve::Ask::Look { version: reserve::RESERVE_VERSION, wanted: wanted_of_reserve() }.encode(),
         reserve::Answer::Lent {
             allocation: LeaseId([1; 16]),
             node: "a".into(),

@@ -6,6 +6,8 @@
 //!   Lend  (what is wanted)  ----------->  as much of the node's own reserve, if the agent reaches no controller either
 //!         <---------------------------    Lent (a lease), or No
 //!   Begun  ---------------------------->  the session has begun; from now on oriond says when it is over
+//!   Look  (what is wanted)  ----------->  nothing is lent: a tool asks what would be
+//!         <---------------------------    Lent (a lease with which no session begins), or No
 //! ```
 //! The connection stands for what was lent: if it ends before `Begun`, that is free again. Each message is a frame of
 //! kind [`KIND`], as in a handshake.
@@ -16,9 +18,13 @@ use crate::lease::{LEASE_BYTES_MAX, LeaseId, name};
 /// Of the frames.
 pub const KIND: u32 = 65;
 /// Raised when a message changes shape.
-pub const RESERVE_VERSION: u64 = 2;
+pub const RESERVE_VERSION: u64 = 3;
 /// The socket's name, in the folder in which oriond has its own.
 pub const SOCKET: &str = "reserve.sock";
+/// What a program's messages begin with.
+const LEND: u64 = 1;
+const BEGUN: u64 = 2;
+const LOOK: u64 = 3;
 const KEY_BYTES_MAX: usize = 4096;
 const TEXT_BYTES_MAX: usize = 4096;
 
@@ -41,6 +47,7 @@ pub struct Wanted {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ask {
     Lend { version: u64, wanted: Wanted },
+    Look { version: u64, wanted: Wanted },
     Begun,
 }
 
@@ -68,8 +75,8 @@ impl Ask {
     pub fn encode(&self) -> Vec<u8> {
         let mut w = Vec::new();
         match self {
-            Ask::Lend { version, wanted } => {
-                w.word(1);
+            Ask::Lend { version, wanted } | Ask::Look { version, wanted } => {
+                w.word(if matches!(self, Ask::Lend { .. }) { LEND } else { LOOK });
                 w.word(*version);
                 w.word(wanted.vgpus.into());
                 put_option(&mut w, wanted.memory_mib);
@@ -78,7 +85,7 @@ impl Ask {
                     w.bytes(text.as_bytes());
                 }
             }
-            Ask::Begun => w.word(2),
+            Ask::Begun => w.word(BEGUN),
         }
         w
     }
@@ -86,15 +93,16 @@ impl Ask {
     pub fn decode(body: &[u8]) -> Result<Ask, Fault> {
         let mut r = Reader::new(body);
         let ask = match r.word()? {
-            1 => {
+            what @ (LEND | LOOK) => {
                 let version = r.word()?;
                 let vgpus = small(r.word()?)?;
                 let (memory_mib, ratio) = (get_option(&mut r)?, get_option(&mut r)?.map(small).transpose()?);
                 let (tenant, group, client) = (name(&mut r)?, name(&mut r)?, name(&mut r)?);
                 let client_key = text(&mut r, KEY_BYTES_MAX)?;
-                Ask::Lend { version, wanted: Wanted { vgpus, memory_mib, ratio, tenant, group, client, client_key } }
+                let wanted = Wanted { vgpus, memory_mib, ratio, tenant, group, client, client_key };
+                if what == LEND { Ask::Lend { version, wanted } } else { Ask::Look { version, wanted } }
             }
-            2 => Ask::Begun,
+            BEGUN => Ask::Begun,
             _ => return Err(Fault("a program's message that this agent does not know")),
         };
         r.finish()?;
@@ -192,10 +200,12 @@ mod tests {
     fn messages_come_back_and_parts_of_them_do_not() {
         let none = Wanted { memory_mib: None, ratio: Some(100), ..wanted() };
         for wanted in [wanted(), none] {
-            let ask = Ask::Lend { version: RESERVE_VERSION, wanted };
-            let body = ask.encode();
-            assert_eq!(Ask::decode(&body), Ok(ask));
-            assert!((0..body.len()).all(|cut| Ask::decode(&body[..cut]).is_err()));
+            let version = RESERVE_VERSION;
+            for ask in [Ask::Lend { version, wanted: wanted.clone() }, Ask::Look { version, wanted: wanted.clone() }] {
+                let body = ask.encode();
+                assert_eq!(Ask::decode(&body), Ok(ask));
+                assert!((0..body.len()).all(|cut| Ask::decode(&body[..cut]).is_err()));
+            }
         }
         assert_eq!(Ask::decode(&Ask::Begun.encode()), Ok(Ask::Begun));
         let lent = |certificate| Answer::Lent {

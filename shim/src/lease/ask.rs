@@ -55,7 +55,11 @@ pub fn ask(wanted: &Wanted, program: &str) -> Result<Granted, NoSession> {
     let name: String = nonce[..16].iter().map(|byte| format!("{byte:02x}")).collect();
     let client = client(program);
     let question = question(wanted, &client, &name);
-    let (granted, why) = patiently(wanted, &client, || round(wanted, "POST", "/allocations", &question, Some(&name)))?;
+    let (granted, why) = patiently(
+        wanted,
+        || round(wanted, "POST", "/allocations", &question, Some(&name)),
+        || super::reserve::ask(wanted, &client),
+    )?;
     if let Some(why) = why {
         let Part { places, node, .. } = &granted.parts[0];
         crate::say!("{why}; using {places} of the own reserve of this node, {node}");
@@ -63,19 +67,20 @@ pub fn ask(wanted: &Wanted, program: &str) -> Result<Granted, NoSession> {
     Ok(granted)
 }
 
-/// What would be given to this program. The controller gives nothing; a reserve, where no controller is reached, has it
-/// back when the answer is dropped. No session begins with it.
+/// What would be given to this program, by the controller or, where none is reached, of this node's own reserve.
+/// Neither gives anything: no session begins with it.
 pub fn look(wanted: &Wanted, program: &str) -> Result<Granted, NoSession> {
     let client = client(program);
     let question = question(wanted, &client, "");
-    patiently(wanted, &client, || round(wanted, "POST", "/look", &question, None)).map(|(would, _)| would)
+    let of_reserve = || super::reserve::look(wanted, &client);
+    patiently(wanted, || round(wanted, "POST", "/look", &question, None), of_reserve).map(|(would, _)| would)
 }
 
 /// Asks as long as no controller is reached that leads; then this node may have some of its own, and with it comes why.
 fn patiently(
     wanted: &Wanted,
-    client: &str,
     round: impl Fn() -> Result<(Object, Line), Trouble>,
+    of_reserve: impl Fn() -> Option<Result<Granted, String>>,
 ) -> Result<(Granted, Option<String>), NoSession> {
     let patience = wanted.wait_for_controller();
     let until = Instant::now() + patience;
@@ -86,7 +91,7 @@ fn patiently(
             Err(Trouble::Refused(no)) => return Err(no),
             Err(Trouble::NotNow(why) | Trouble::Elsewhere(_, why)) => why,
         };
-        let why = match super::reserve::ask(wanted, client) {
+        let why = match of_reserve() {
             None => why,
             Some(Err(no)) => format!("{why}; {no}"),
             Some(Ok(granted)) => return Ok((granted, Some(why))),

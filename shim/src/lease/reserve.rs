@@ -23,14 +23,27 @@ const ANSWER_SECONDS: i64 = 5;
 
 /// Nothing if no agent of this node lends any. The error says why it does not lend this.
 pub fn ask(wanted: &Wanted, client: &str) -> Option<Result<Granted, String>> {
-    let socket = socket()?;
-    let agent = UnixStream::connect(&socket).ok()?;
-    Some(lend(&agent, wanted, client).map_err(|why| format!("this node's own reserve: {why}")).and_then(|answer| {
-        granted(answer, agent).map_err(|why| format!("what answers at {} is no agent: {why}", socket.display()))
-    }))
+    exchange(wanted, client, |wanted| Ask::Lend { version: RESERVE_VERSION, wanted })
 }
 
-fn lend(agent: &UnixStream, wanted: &Wanted, client: &str) -> Result<Answer, String> {
+/// The same of what would be lent, and nothing is.
+pub fn look(wanted: &Wanted, client: &str) -> Option<Result<Granted, String>> {
+    exchange(wanted, client, |wanted| Ask::Look { version: RESERVE_VERSION, wanted })
+}
+
+type Question = fn(reserve::Wanted) -> Ask;
+
+fn exchange(wanted: &Wanted, client: &str, question: Question) -> Option<Result<Granted, String>> {
+    let socket = socket()?;
+    let agent = UnixStream::connect(&socket).ok()?;
+    Some(answer(&agent, wanted, client, question).map_err(|why| format!("this node's own reserve: {why}")).and_then(
+        |answer| {
+            granted(answer, agent).map_err(|why| format!("what answers at {} is no agent: {why}", socket.display()))
+        },
+    ))
+}
+
+fn answer(agent: &UnixStream, wanted: &Wanted, client: &str, question: Question) -> Result<Answer, String> {
     if wanted.with_group {
         return Err("it knows no groups; it lends nothing where ORION_RES_GROUP=BOX is asked for".to_owned());
     }
@@ -43,7 +56,7 @@ fn lend(agent: &UnixStream, wanted: &Wanted, client: &str) -> Result<Answer, Str
         client: client.to_owned(),
         client_key: wanted.client_key.clone().unwrap_or_default(),
     };
-    let ask = Ask::Lend { version: RESERVE_VERSION, wanted }.encode();
+    let ask = question(wanted).encode();
     let exchange = || {
         receive_timeout(agent.as_fd(), ANSWER_SECONDS)?;
         fds::send_frame(agent.as_fd(), KIND, &ask, &[])?;

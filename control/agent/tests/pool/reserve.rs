@@ -4,6 +4,7 @@
 use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::process::{Command, Output};
 
 use orion_proto::pool_client::PoolClient;
@@ -15,6 +16,7 @@ use orion_transport::lease::SignedLease;
 use orion_wire::reserve::{Answer, Ask, KIND, RESERVE_VERSION, Wanted};
 
 use crate::scene::{PATIENCE, Scene, built, wait_until};
+use crate::tools::listed;
 use crate::{refused, text, vgpus};
 
 /// One node of two GPUs, split into two vGPUs each, of which one is the node's own.
@@ -149,6 +151,25 @@ fn a_node_without_a_reserve_any_more_has_what_was_lent_of_it_ended() {
     scene.nodes[0].oriond.says("says that its lease is over");
     assert!(program.ask_again().0 != "then 0");
     scene.wait_for_free(4);
+}
+
+/// Before and after the last vGPU of the reserve is lent.
+#[test]
+fn a_tool_that_only_asks_sees_vgpus_of_the_reserve_and_is_lent_none() {
+    let mut scene = scene(true);
+    lose_controller(&mut scene);
+    let env = Path::new("/usr/bin/env");
+    let counts = |scene: &Scene| text(&listed(scene.with_nvml(env, &[NOW, TWO])).output().expect("it starts"));
+    let two = ("2\n".to_owned(), String::new());
+    assert_eq!(counts(&scene), two);
+    let program = scene.stay(&[TWO]);
+    assert_eq!(counts(&scene), two);
+    let lent = scene.nodes[0].agent.log().matches("is lent of this node's own reserve").count();
+    assert_eq!(lent, 1);
+    let of_three = scene.with_nvml(env, &[NOW, ("ORION_VGPU", "3")]);
+    let (_, said) = text(&listed(of_three).output().expect("it starts"));
+    assert!(said.contains("this node's own reserve") && said.contains("3 vGPUs"), "{said}");
+    assert_eq!(program.ask_again().0, "then 0");
 }
 
 /// The agent's socket.

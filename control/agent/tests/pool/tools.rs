@@ -129,7 +129,8 @@ fn a_tool_takes_nothing_of_a_pool_that_is_full() {
     assert_eq!(rest.ask_again().0, "then 0");
 }
 
-fn listed(mut command: Command) -> Command {
+/// Has NVML count its devices.
+pub fn listed(mut command: Command) -> Command {
     command.args([
         "python3",
         "-c",
