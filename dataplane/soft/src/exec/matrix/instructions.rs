@@ -4,8 +4,9 @@
 //! of its lanes, so that a register of all lanes is eight rows of four words.
 
 use crate::exec::fault::{Fault, FaultKind, fault};
-use crate::exec::matrix::layout::{ALL, Lanes};
-use crate::exec::matrix::products::{self, Factors, Picks, Tile, column_of};
+use crate::exec::matrix::doubles::multiply_doubles;
+use crate::exec::matrix::layout::{ALL, Factors, Lanes, Picks, Tile, column_of};
+use crate::exec::matrix::products;
 use crate::exec::state::{Env, Frame, Warp};
 use crate::ptx::isa::instruction::Instr;
 use crate::ptx::isa::matrix::{Element, MatrixOp, Multiply, Sparse};
@@ -291,7 +292,7 @@ impl Warp {
             }
             let c = [read(m.c_regs[2 * block]), read(m.c_regs[2 * block + 1])];
             *sums = std::array::from_fn(|i| c[i % 2][i / 2]);
-            products::multiply_doubles(m.round, &a, b, sums);
+            multiply_doubles(m.round, &a, b, sums);
         }
         for (sums, d) in sums.iter().zip(m.d_regs.chunks_exact(2)) {
             self.write::<f64>(d[0], ALL, &std::array::from_fn(|l| sums[2 * l]), f);
