@@ -244,6 +244,7 @@ impl Arbiter {
         }
         self.bound(now_ns);
         self.arm(now_ns);
+        self.note_waits(now_ns);
         self.members.values_mut().for_each(|member| member.has_come = false);
         self.next_look(now_ns)
     }
@@ -410,6 +411,15 @@ impl Arbiter {
             (!crowd).then_some(Next { id, from_ns, told_ns })
         });
         self.begun = self.begun.filter(|(id, _)| self.is_armed(*id));
+    }
+
+    /// Who wants the GPU and may have it waits for others until it has the lease.
+    fn note_waits(&mut self, now_ns: u64) {
+        let holder = self.holder.filter(|holder| holder.stopped_ns.is_none()).map(|holder| holder.id);
+        for (id, member) in &mut self.members {
+            let waits = member.said.wants && holder != Some(*id) && Self::may_have_it(member);
+            member.note_wait(now_ns, waits);
+        }
     }
 
     fn next_look(&self, now_ns: u64) -> Option<u64> {

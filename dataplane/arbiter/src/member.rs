@@ -19,6 +19,8 @@ pub struct Ledger {
     pub overrun_ns: u64,
     /// Leases.
     pub leases: u64,
+    /// The longest that it has waited for others, and not for its own limit.
+    pub waited_ns_max: u64,
 }
 
 /// What a session that has ended had beyond what it was promised: the next one of its owner begins with that.
@@ -75,6 +77,8 @@ pub(crate) struct Member {
     pub allowance_ns: i64,
     /// It has begun to want since the last decision.
     pub has_come: bool,
+    /// Since when it has been waiting for others.
+    pub waits_since_ns: Option<u64>,
     pub ledger: Ledger,
 }
 
@@ -84,8 +88,8 @@ impl Member {
         // The share, and of what others leave idle as much as the level says.
         let cap_ppm = share * 10_000 + u64::from(level.min(100)) * (100 - share) * 100;
         let said = Said::default();
-        let (allowance_ns, has_come, ledger) = (0, false, Ledger::default());
-        Member { said, share, owner, cap_ppm, virtual_ns, allowance_ns, has_come, ledger }
+        let (allowance_ns, has_come, waits_since_ns, ledger) = (0, false, None, Ledger::default());
+        Member { said, share, owner, cap_ppm, virtual_ns, allowance_ns, has_come, waits_since_ns, ledger }
     }
 
     /// What it leaves behind when it ends.
@@ -124,6 +128,13 @@ impl Member {
     pub fn earn(&mut self, ns: u64, most_ns: i64) {
         let earned = (u128::from(ns) * u128::from(self.cap_ppm) / u128::from(WHOLE_PPM)) as u64;
         self.allowance_ns = self.allowance_ns.saturating_add_unsigned(earned).min(most_ns);
+    }
+
+    /// Whether it waits for others now.
+    pub fn note_wait(&mut self, now_ns: u64, waits: bool) {
+        let since_ns = *self.waits_since_ns.get_or_insert(now_ns);
+        self.ledger.waited_ns_max = self.ledger.waited_ns_max.max(now_ns.saturating_sub(since_ns));
+        self.waits_since_ns.take_if(|_| !waits);
     }
 
     /// What it is promised of so much time.

@@ -543,6 +543,7 @@ fn a_holder_that_does_not_stop_is_passed_by() {
         now = look.expect("somebody waits").max(now + 1);
     }
     assert!(had > 0 && had <= 20 * MS, "the other had to wait until {had}");
+    assert_eq!(arbiter.ledger(2).map(|ledger| ledger.waited_ns_max), Some(had - 2000));
     // Both are charged while the GPU divides itself.
     arbiter.hear(had, 2, working);
     arbiter.decide(had + 10 * MS);
