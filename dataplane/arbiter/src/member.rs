@@ -62,6 +62,14 @@ impl Debt {
 /// A millionth of the GPU.
 pub const WHOLE_PPM: u64 = 1_000_000;
 
+/// From this level on half of its promise is a session's in any case, and at level 0 all of it: those that lack something
+/// could not catch up then.
+const LEAST_LEVEL: u32 = 25;
+/// What handing over costs is not lacked.
+const OWED_PERCENT: u64 = 98;
+/// Of what a session lacks no more is remembered.
+const LACKS_NS_MAX: i64 = 1_000_000_000;
+
 #[derive(Debug)]
 pub(crate) struct Member {
     pub said: Said,
@@ -75,6 +83,14 @@ pub(crate) struct Member {
     pub virtual_ns: u64,
     /// Of a session with a cap: what it may use before it has to wait. Negative after a kernel that was longer.
     pub allowance_ns: i64,
+    /// What is its in any case, although others lack something, in millionths of the GPU's time.
+    least_ppm: u64,
+    /// What it has left of that.
+    pub least_ns: i64,
+    /// What it lacks of its promise, since it has wanted it.
+    pub lacks_ns: i64,
+    /// In its last turn it was passed by: what it gives the GPU does not end when it should.
+    pub was_passed_by: bool,
     /// It has begun to want since the last decision.
     pub has_come: bool,
     /// Since when it has been waiting for others.
@@ -87,9 +103,21 @@ impl Member {
         let share = u64::from(share_percent.clamp(1, 100));
         // The share, and of what others leave idle as much as the level says.
         let cap_ppm = share * 10_000 + u64::from(level.min(100)) * (100 - share) * 100;
-        let said = Said::default();
-        let (allowance_ns, has_come, waits_since_ns, ledger) = (0, false, None, Ledger::default());
-        Member { said, share, owner, cap_ppm, virtual_ns, allowance_ns, has_come, waits_since_ns, ledger }
+        Member {
+            said: Said::default(),
+            share,
+            owner,
+            cap_ppm,
+            virtual_ns,
+            allowance_ns: 0,
+            least_ppm: share * 100 * (100 - 2 * u64::from(level.min(LEAST_LEVEL))),
+            least_ns: 0,
+            lacks_ns: 0,
+            was_passed_by: false,
+            has_come: false,
+            waits_since_ns: None,
+            ledger: Ledger::default(),
+        }
     }
 
     /// What it leaves behind when it ends.
@@ -102,6 +130,7 @@ impl Member {
     pub fn owes(&mut self, debt: Debt) {
         self.virtual_ns = self.virtual_ns.saturating_add(self.virtual_of(debt.ahead_ns));
         self.allowance_ns = self.allowance_ns.saturating_sub_unsigned(debt.overdrawn_ns);
+        self.least_ns = self.least_ns.saturating_sub_unsigned(debt.ahead_ns);
     }
 
     pub fn is_capped(&self) -> bool {
@@ -122,12 +151,21 @@ impl Member {
     pub fn charge(&mut self, ns: u64, most_ns: u64) {
         self.virtual_ns = self.virtual_ns.saturating_add(self.virtual_of(ns));
         self.allowance_ns = self.allowance_ns.saturating_sub_unsigned(most_ns);
+        self.least_ns = self.least_ns.saturating_sub_unsigned(ns);
+        self.lacks_ns = self.lacks_ns.saturating_sub_unsigned(ns);
         self.ledger.used_ns += ns;
     }
 
     pub fn earn(&mut self, ns: u64, most_ns: i64) {
-        let earned = (u128::from(ns) * u128::from(self.cap_ppm) / u128::from(WHOLE_PPM)) as u64;
-        self.allowance_ns = self.allowance_ns.saturating_add_unsigned(earned).min(most_ns);
+        let part = |ppm: u64| (u128::from(ns) * u128::from(ppm) / u128::from(WHOLE_PPM)) as u64;
+        self.allowance_ns = self.allowance_ns.saturating_add_unsigned(part(self.cap_ppm)).min(most_ns);
+        self.least_ns = self.least_ns.saturating_add_unsigned(part(self.least_ppm)).min(most_ns);
+        let owed_ns = self.promised_of(ns) * OWED_PERCENT / 100;
+        self.lacks_ns = match self.is_active() {
+            true => self.lacks_ns.saturating_add_unsigned(owed_ns).clamp(0, LACKS_NS_MAX),
+            // What it does not want it does not lack.
+            false => 0,
+        };
     }
 
     /// Whether it waits for others now.
@@ -146,6 +184,12 @@ impl Member {
     pub fn may_go_on_ns(&self) -> u64 {
         let left = u128::from(self.allowance_ns.max(0) as u64);
         u64::try_from(left * u128::from(WHOLE_PPM) / u128::from(WHOLE_PPM - self.cap_ppm)).unwrap_or(u64::MAX)
+    }
+
+    /// For how long it has to wait until it has something of what is its in any case.
+    pub fn waits_for_least_ns(&self) -> u64 {
+        let lacks = u128::from(self.least_ns.min(0).unsigned_abs());
+        u64::try_from((lacks * u128::from(WHOLE_PPM)).div_ceil(u128::from(self.least_ppm))).unwrap_or(u64::MAX)
     }
 
     /// For how long it has to wait until it has an allowance of `enough_ns`.
