@@ -3,8 +3,9 @@
 #   ./test.sh            all steps but sanitize, vm and guest
 #   ./test.sh STEP…      some of: format lint generated unit suite loom facts programs readme frameworks fuzz attack
 #                        portable sanitize vm guest
-# attack is a hostile client for a minute; named, for an hour (ORION_ATTACK_SECONDS, ORION_ATTACK_SEED). Before, what
-# makes the server keep ever more, two seconds each (ORION_ATTACK_GROW_SECONDS).
+# attack is a hostile client for 40 s; named, for an hour (ORION_ATTACK_SECONDS, ORION_ATTACK_SEED). Before, what
+# makes the server keep ever more, two seconds each (ORION_ATTACK_GROW_SECONDS), and what takes a GPU's time from others,
+# three seconds each (ORION_ATTACK_LEASES_SECONDS).
 # portable runs the facts in an old Debian with what ./install.sh --portable makes, where there is root and debootstrap.
 # sanitize is AddressSanitizer over the unsafe code, and over shim and server while the facts run. It takes a build of
 # its own.
@@ -67,12 +68,13 @@ loom() {
 
 # A hostile client beside witnesses: see dataplane/attack. Named by itself it runs for an hour.
 attack() {
-    local seconds=60
+    local seconds=40
     [[ "$wanted" != *" attack "* ]] || seconds=3600
     cargo build -p oriond -p orion-attack || return 1
     local built=${CARGO_TARGET_DIR:-target}/debug
     "$built/orion-attack" canary --oriond "$built/oriond" || return 1
     "$built/orion-attack" grow --oriond "$built/oriond" --seconds "${ORION_ATTACK_GROW_SECONDS:-2}" || return 1
+    "$built/orion-attack" leases --oriond "$built/oriond" --seconds "${ORION_ATTACK_LEASES_SECONDS:-3}" || return 1
     "$built/orion-attack" run --oriond "$built/oriond" \
         --seconds "${ORION_ATTACK_SECONDS:-$seconds}" ${ORION_ATTACK_SEED:+--seed "$ORION_ATTACK_SEED"}
 }

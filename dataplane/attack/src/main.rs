@@ -11,6 +11,7 @@ mod field;
 mod generated;
 mod grow;
 mod kernel_log;
+mod leases;
 mod messages;
 mod random;
 mod server;
@@ -70,7 +71,18 @@ enum What {
         #[arg(long, default_value_t = 256, value_name = "MIB")]
         budget: u64,
     },
-    /// A worker that is made to crash, to see that it would be found
+    /// Tenants that try to get more of a GPU's time than their share, or keep others from theirs
+    Leases {
+        #[arg(long)]
+        oriond: PathBuf,
+        /// In these ways only, and in this order
+        #[arg(value_enum)]
+        ways: Vec<leases::Way>,
+        /// For each way
+        #[arg(long, default_value_t = 5)]
+        seconds: u64,
+    },
+    /// A worker that is made to crash, and sessions that lack their share, to see that they would be found
     Canary {
         #[arg(long)]
         oriond: PathBuf,
@@ -85,7 +97,8 @@ fn main() -> ExitCode {
             let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
             attack(&oriond, &serve, seconds, seed.unwrap_or(now.map_or(1, |t| t.as_secs())), messages)
         }
-        What::Canary { oriond } => canary(&oriond),
+        What::Canary { oriond } => canary(&oriond).and_then(|()| leases::canary(&oriond)),
+        What::Leases { oriond, ways, seconds } => leases::run(&oriond, &ways, Duration::from_secs(seconds)),
         What::Grow { oriond, ways, transport, seconds, budget } => {
             all_growth(&oriond, &ways, transport.as_deref(), seconds, budget)
         }
