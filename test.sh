@@ -4,8 +4,8 @@
 #   ./test.sh STEP…      some of: format lint generated unit suite loom facts programs readme frameworks fuzz attack
 #                        portable sanitize vm guest
 # attack is a hostile client for 40 s; named, for an hour (ORION_ATTACK_SECONDS, ORION_ATTACK_SEED). Before, what
-# makes the server keep ever more, two seconds each (ORION_ATTACK_GROW_SECONDS), and what takes a GPU's time from others,
-# three seconds each (ORION_ATTACK_LEASES_SECONDS).
+# makes the server keep ever more, two seconds each (ORION_ATTACK_GROW_SECONDS), and what takes a GPU's time from
+# others, three seconds each (ORION_ATTACK_LEASES_SECONDS).
 # portable runs the facts in an old Debian with what ./install.sh --portable makes, where there is root and debootstrap.
 # sanitize is AddressSanitizer over the unsafe code, and over shim and server while the facts run. It takes a build of
 # its own.

@@ -308,7 +308,7 @@ impl Arbiter {
         !member.is_capped() || member.allowance_ns >= ALLOWANCE_NS_ENOUGH
     }
 
-    /// Whether others that lack something, because this one's work did not stop, are to catch up before it begins again.
+    /// Whether others that lack something, because this one's work did not stop, are to catch up before it begins more.
     /// Without caps whoever has had the least is next anyhow; with one he may wait for his allowance just now.
     fn lets_others_catch_up(&self, member: &Member) -> bool {
         let lacks = |other: &Member| !std::ptr::eq(other, member) && other.lacks_ns > LACKS_NS;

@@ -62,7 +62,7 @@ impl Debt {
 /// A millionth of the GPU.
 pub const WHOLE_PPM: u64 = 1_000_000;
 
-/// From this level on half of its promise is a session's in any case, and at level 0 all of it: those that lack something
+/// From this level on half of its promise is a session's in any case, and at level 0 all of it: who lacks something
 /// could not catch up then.
 const LEAST_LEVEL: u32 = 25;
 /// What handing over costs is not lacked.

@@ -480,8 +480,8 @@ fn the_debt_of_a_long_kernel_is_paid_back_within_five_seconds() {
     }
 }
 
-/// Whoever's kernels do not end in their turn is not let begin one while somebody lacks something, as long as it has half
-/// of its own promise. At level 25 that is the bound.
+/// Whoever's kernels do not end in their turn is not let begin one while somebody lacks something, as long as it has
+/// half of its own promise. At level 25 that is the bound.
 #[test]
 fn a_promise_is_kept_beside_long_kernels_where_there_is_a_cap() {
     let levels = [(25, 5.0), (50, 4.0), (75, 4.0), (90, 4.0)];

@@ -12,8 +12,8 @@ use std::time::Duration;
 use clap::ValueEnum;
 use orion_transport::client::Server;
 
-use crate::crashes;
 use crate::server::Oriond;
+use crate::server_log::crashes;
 use oracle::Held;
 pub use ways::Way;
 
@@ -59,8 +59,8 @@ pub fn run(oriond: &Path, ways: &[Way], time: Duration) -> Result<(), String> {
     if broken == 0 { Ok(()) } else { Err(format!("{broken} ways take from others")) }
 }
 
-/// That too little is found, too long a wait, and an arbiter that has ended: of four sessions that are promised half a GPU
-/// each none has it, and whose worker is stopped waits.
+/// That too little is found, too long a wait, and an arbiter that has ended: of four sessions that are promised half a
+/// GPU each none has it, and whose worker is stopped waits.
 pub fn canary(oriond: &Path) -> Result<(), String> {
     let time = Duration::from_secs(3);
     let machine = honest(oriond, time)?;
