@@ -5,8 +5,9 @@
 #                        fuzz attack portable sanitize vm guest
 # build makes every program once, and tests that start some then build none; without it each builds those it needs.
 # pool is a pool of real processes and its bad days, which wait more than they work, so more of them run at a time.
-# attack is a hostile client for a minute; named, for an hour (ORION_ATTACK_SECONDS, ORION_ATTACK_SEED). Before, what
-# makes the server keep ever more, two seconds each (ORION_ATTACK_GROW_SECONDS).
+# attack is a hostile client for 40 s; named, for an hour (ORION_ATTACK_SECONDS, ORION_ATTACK_SEED). Before, what
+# makes the server keep ever more, two seconds each (ORION_ATTACK_GROW_SECONDS), and what takes a GPU's time from
+# others, three seconds each (ORION_ATTACK_LEASES_SECONDS).
 # portable runs the facts in an old Debian with what ./install.sh --portable makes, where there is root and debootstrap.
 # sanitize is AddressSanitizer over the unsafe code, and over shim and server while the facts run. It takes a build of
 # its own.
@@ -76,12 +77,13 @@ loom() {
 
 # A hostile client beside witnesses: see dataplane/attack. Named by itself it runs for an hour.
 attack() {
-    local seconds=60
+    local seconds=40
     [[ "$wanted" != *" attack "* ]] || seconds=3600
     [ -n "${ORION_BUILT:-}" ] || cargo build -p oriond -p orion-attack || return 1
     local built=${CARGO_TARGET_DIR:-target}/debug
     "$built/orion-attack" canary --oriond "$built/oriond" || return 1
     "$built/orion-attack" grow --oriond "$built/oriond" --seconds "${ORION_ATTACK_GROW_SECONDS:-2}" || return 1
+    "$built/orion-attack" leases --oriond "$built/oriond" --seconds "${ORION_ATTACK_LEASES_SECONDS:-3}" || return 1
     "$built/orion-attack" run --oriond "$built/oriond" \
         --seconds "${ORION_ATTACK_SECONDS:-$seconds}" ${ORION_ATTACK_SEED:+--seed "$ORION_ATTACK_SEED"}
 }

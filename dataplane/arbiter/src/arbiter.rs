@@ -22,6 +22,8 @@ const ALLOWANCE_NS_MAX: i64 = 10_000_000;
 const ALLOWANCE_NS_ENOUGH: i64 = 2_000_000;
 /// Owners whose debts are known at a time.
 const DEBTS_MAX: usize = 1024;
+/// So much less than it is promised a session may have had, and not be let catch up.
+const LACKS_NS: i64 = 10_000_000;
 /// Who waits for an allowance is not looked at more often.
 const LOOK_NS_MIN: u64 = 50_000;
 /// So little is nothing.
@@ -244,6 +246,7 @@ impl Arbiter {
         }
         self.bound(now_ns);
         self.arm(now_ns);
+        self.note_waits(now_ns);
         self.members.values_mut().for_each(|member| member.has_come = false);
         self.next_look(now_ns)
     }
@@ -305,6 +308,13 @@ impl Arbiter {
         !member.is_capped() || member.allowance_ns >= ALLOWANCE_NS_ENOUGH
     }
 
+    /// Whether others that lack something, because this one's work did not stop, are to catch up before it begins more.
+    /// Without caps whoever has had the least is next anyhow; with one he may wait for his allowance just now.
+    fn lets_others_catch_up(&self, member: &Member) -> bool {
+        let lacks = |other: &Member| !std::ptr::eq(other, member) && other.lacks_ns > LACKS_NS;
+        member.is_capped() && member.was_passed_by && member.least_ns < 0 && self.members.values().any(lacks)
+    }
+
     fn is_armed(&self, id: u64) -> bool {
         self.armed.is_some_and(|next| next.id == id)
     }
@@ -313,7 +323,7 @@ impl Arbiter {
     fn next(&self, not: Option<u64>) -> Option<(u64, &Member)> {
         let has_begun = |id: u64, member: &Member| self.is_armed(id) && member.said.busy;
         let waiting = self.members.iter().filter(|(id, member)| {
-            let waits = member.said.wants && Self::may_have_it(member);
+            let waits = member.said.wants && Self::may_have_it(member) && !self.lets_others_catch_up(member);
             Some(**id) != not && (waits || has_begun(**id, member))
         });
         waiting
@@ -336,14 +346,16 @@ impl Arbiter {
 
     fn release(&mut self, now_ns: u64) {
         let Some(mut holder) = self.holder else { return };
-        let Some(member) = self.members.get(&holder.id) else { return };
         if let Some(stopped_ns) = holder.stopped_ns {
+            let Some(member) = self.members.get_mut(&holder.id) else { return };
             // In a decision after the one that stopped it, so that it has seen that.
             if !member.said.busy || now_ns >= stopped_ns.saturating_add(OVERRUN_NS_MAX) {
+                member.was_passed_by = member.said.busy;
                 self.holder = None;
             }
             return;
         }
+        let Some(member) = self.members.get(&holder.id) else { return };
         let is_over = holder.until_ns.is_some_and(|until_ns| now_ns >= until_ns);
         let left_ns = holder.until_ns.map_or(u64::MAX, |until_ns| until_ns.saturating_sub(now_ns));
         let ends_soon = left_ns <= ARMED_NS + self.lead_ns + GRAIN_NS;
@@ -412,6 +424,15 @@ impl Arbiter {
         self.begun = self.begun.filter(|(id, _)| self.is_armed(*id));
     }
 
+    /// Who wants the GPU and may have it waits for others until it has the lease.
+    fn note_waits(&mut self, now_ns: u64) {
+        let holder = self.holder.filter(|holder| holder.stopped_ns.is_none()).map(|holder| holder.id);
+        for (id, member) in &mut self.members {
+            let waits = member.said.wants && holder != Some(*id) && Self::may_have_it(member);
+            member.note_wait(now_ns, waits);
+        }
+    }
+
     fn next_look(&self, now_ns: u64) -> Option<u64> {
         let holder = self.holder.and_then(|holder| match holder.stopped_ns {
             // At once if it has nothing on the GPU: it had only to see that it was stopped.
@@ -428,6 +449,8 @@ impl Arbiter {
         // Those who wait for an allowance.
         let allowances = self.members.values().filter(|member| member.said.wants && !Self::may_have_it(member));
         let allowances = allowances.map(|member| now_ns + member.waits_ns(ALLOWANCE_NS_ENOUGH).max(LOOK_NS_MIN));
-        holder.into_iter().chain(allowances).min()
+        let behind = self.members.values().filter(|member| member.said.wants && self.lets_others_catch_up(member));
+        let behind = behind.map(|member| now_ns + member.waits_for_least_ns().max(LOOK_NS_MIN));
+        holder.into_iter().chain(allowances).chain(behind).min()
     }
 }

@@ -19,6 +19,8 @@ pub struct Ledger {
     pub overrun_ns: u64,
     /// Leases.
     pub leases: u64,
+    /// The longest that it has waited for others, and not for its own limit.
+    pub waited_ns_max: u64,
 }
 
 /// What a session that has ended had beyond what it was promised: the next one of its owner begins with that.
@@ -60,6 +62,14 @@ impl Debt {
 /// A millionth of the GPU.
 pub const WHOLE_PPM: u64 = 1_000_000;
 
+/// From this level on half of its promise is a session's in any case, and at level 0 all of it: who lacks something
+/// could not catch up then.
+const LEAST_LEVEL: u32 = 25;
+/// What handing over costs is not lacked.
+const OWED_PERCENT: u64 = 98;
+/// Of what a session lacks no more is remembered.
+const LACKS_NS_MAX: i64 = 1_000_000_000;
+
 #[derive(Debug)]
 pub(crate) struct Member {
     pub said: Said,
@@ -73,8 +83,18 @@ pub(crate) struct Member {
     pub virtual_ns: u64,
     /// Of a session with a cap: what it may use before it has to wait. Negative after a kernel that was longer.
     pub allowance_ns: i64,
+    /// What is its in any case, although others lack something, in millionths of the GPU's time.
+    least_ppm: u64,
+    /// What it has left of that.
+    pub least_ns: i64,
+    /// What it lacks of its promise, since it has wanted it.
+    pub lacks_ns: i64,
+    /// In its last turn it was passed by: what it gives the GPU does not end when it should.
+    pub was_passed_by: bool,
     /// It has begun to want since the last decision.
     pub has_come: bool,
+    /// Since when it has been waiting for others.
+    pub waits_since_ns: Option<u64>,
     pub ledger: Ledger,
 }
 
@@ -83,9 +103,21 @@ impl Member {
         let share = u64::from(share_percent.clamp(1, 100));
         // The share, and of what others leave idle as much as the level says.
         let cap_ppm = share * 10_000 + u64::from(level.min(100)) * (100 - share) * 100;
-        let said = Said::default();
-        let (allowance_ns, has_come, ledger) = (0, false, Ledger::default());
-        Member { said, share, owner, cap_ppm, virtual_ns, allowance_ns, has_come, ledger }
+        Member {
+            said: Said::default(),
+            share,
+            owner,
+            cap_ppm,
+            virtual_ns,
+            allowance_ns: 0,
+            least_ppm: share * 100 * (100 - 2 * u64::from(level.min(LEAST_LEVEL))),
+            least_ns: 0,
+            lacks_ns: 0,
+            was_passed_by: false,
+            has_come: false,
+            waits_since_ns: None,
+            ledger: Ledger::default(),
+        }
     }
 
     /// What it leaves behind when it ends.
@@ -98,6 +130,7 @@ impl Member {
     pub fn owes(&mut self, debt: Debt) {
         self.virtual_ns = self.virtual_ns.saturating_add(self.virtual_of(debt.ahead_ns));
         self.allowance_ns = self.allowance_ns.saturating_sub_unsigned(debt.overdrawn_ns);
+        self.least_ns = self.least_ns.saturating_sub_unsigned(debt.ahead_ns);
     }
 
     pub fn is_capped(&self) -> bool {
@@ -118,12 +151,28 @@ impl Member {
     pub fn charge(&mut self, ns: u64, most_ns: u64) {
         self.virtual_ns = self.virtual_ns.saturating_add(self.virtual_of(ns));
         self.allowance_ns = self.allowance_ns.saturating_sub_unsigned(most_ns);
+        self.least_ns = self.least_ns.saturating_sub_unsigned(ns);
+        self.lacks_ns = self.lacks_ns.saturating_sub_unsigned(ns);
         self.ledger.used_ns += ns;
     }
 
     pub fn earn(&mut self, ns: u64, most_ns: i64) {
-        let earned = (u128::from(ns) * u128::from(self.cap_ppm) / u128::from(WHOLE_PPM)) as u64;
-        self.allowance_ns = self.allowance_ns.saturating_add_unsigned(earned).min(most_ns);
+        let part = |ppm: u64| (u128::from(ns) * u128::from(ppm) / u128::from(WHOLE_PPM)) as u64;
+        self.allowance_ns = self.allowance_ns.saturating_add_unsigned(part(self.cap_ppm)).min(most_ns);
+        self.least_ns = self.least_ns.saturating_add_unsigned(part(self.least_ppm)).min(most_ns);
+        let owed_ns = self.promised_of(ns) * OWED_PERCENT / 100;
+        self.lacks_ns = match self.is_active() {
+            true => self.lacks_ns.saturating_add_unsigned(owed_ns).clamp(0, LACKS_NS_MAX),
+            // What it does not want it does not lack.
+            false => 0,
+        };
+    }
+
+    /// Whether it waits for others now.
+    pub fn note_wait(&mut self, now_ns: u64, waits: bool) {
+        let since_ns = *self.waits_since_ns.get_or_insert(now_ns);
+        self.ledger.waited_ns_max = self.ledger.waited_ns_max.max(now_ns.saturating_sub(since_ns));
+        self.waits_since_ns.take_if(|_| !waits);
     }
 
     /// What it is promised of so much time.
@@ -135,6 +184,12 @@ impl Member {
     pub fn may_go_on_ns(&self) -> u64 {
         let left = u128::from(self.allowance_ns.max(0) as u64);
         u64::try_from(left * u128::from(WHOLE_PPM) / u128::from(WHOLE_PPM - self.cap_ppm)).unwrap_or(u64::MAX)
+    }
+
+    /// For how long it has to wait until it has something of what is its in any case.
+    pub fn waits_for_least_ns(&self) -> u64 {
+        let lacks = u128::from(self.least_ns.min(0).unsigned_abs());
+        u64::try_from((lacks * u128::from(WHOLE_PPM)).div_ceil(u128::from(self.least_ppm))).unwrap_or(u64::MAX)
     }
 
     /// For how long it has to wait until it has an allowance of `enough_ns`.

@@ -480,6 +480,27 @@ fn the_debt_of_a_long_kernel_is_paid_back_within_five_seconds() {
     }
 }
 
+/// Whoever's kernels do not end in their turn is not let begin one while somebody lacks something, as long as it has
+/// half of its own promise. At level 25 that is the bound.
+#[test]
+fn a_promise_is_kept_beside_long_kernels_where_there_is_a_cap() {
+    let levels = [(25, 5.0), (50, 4.0), (75, 4.0), (90, 4.0)];
+    for (share, (level, off)) in [25, 30, 50, 75].into_iter().flat_map(|share| levels.map(|level| (share, level))) {
+        for kernel_ns in [100_000, 2 * MS] {
+            let long = Session::new(Program::Waiting { kernel_ns: 200 * MS, pause_ns: 1000 }, share, u64::MAX);
+            let steady = Session::new(Program::Steady { kernel_ns }, 100 - share, u64::MAX);
+            let world = world(level, 0, vec![long, steady], 12);
+            for (promised, had) in world.windows(1, 5)[10..].iter().map(|had| (f64::from(100 - share), *had)) {
+                assert!(had >= promised - off, "share {share}, level {level}: the other had {had:.1} %");
+            }
+            // Of a window of five seconds one kernel is 4 %.
+            for (promised, had) in world.windows(0, 5)[10..].iter().map(|had| (f64::from(share), *had)) {
+                assert!(had >= promised / 2.0 - 4.0, "share {share}, level {level}: it had {had:.1} % itself");
+            }
+        }
+    }
+}
+
 #[test]
 fn who_is_alone_with_all_of_it_is_left_alone() {
     let mut arbiter = Arbiter::new(Settings::default(), 0);
@@ -543,6 +564,7 @@ fn a_holder_that_does_not_stop_is_passed_by() {
         now = look.expect("somebody waits").max(now + 1);
     }
     assert!(had > 0 && had <= 20 * MS, "the other had to wait until {had}");
+    assert_eq!(arbiter.ledger(2).map(|ledger| ledger.waited_ns_max), Some(had - 2000));
     // Both are charged while the GPU divides itself.
     arbiter.hear(had, 2, working);
     arbiter.decide(had + 10 * MS);

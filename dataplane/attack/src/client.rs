@@ -35,6 +35,10 @@ pub struct Client {
     sequence: u64,
     /// The end of what the worker printed: why it ended, if it was by itself.
     pub said: Vec<u8>,
+    /// Whether host functions return.
+    pub answers_functions: bool,
+    /// How long a message waits for room in the ring.
+    pub push_patience: Duration,
 }
 
 /// What came of a call.
@@ -66,6 +70,8 @@ impl Client {
             context: Handle::primary_context(0).0,
             sequence: 0,
             said: Vec::new(),
+            answers_functions: true,
+            push_patience: Duration::from_secs(5),
         })
     }
 
@@ -84,7 +90,7 @@ impl Client {
         loop {
             match self.commands.push(&[&header, body, padding]) {
                 Ok(true) => return true,
-                Ok(false) if self.is_lost() || began.elapsed() > Duration::from_secs(5) => return false,
+                Ok(false) if self.is_lost() || began.elapsed() > self.push_patience => return false,
                 Ok(false) => {
                     let spin = Spin::adaptive(Duration::from_micros(50));
                     if self.commands.wait_room(size, spin, Duration::from_millis(20)).is_err() {
@@ -178,7 +184,7 @@ impl Client {
                 self.said.drain(..surplus);
             }
             self.events.consume(header.size as usize);
-            if header.op == op::RUN_CALLBACK {
+            if header.op == op::RUN_CALLBACK && self.answers_functions {
                 done.push(header.context);
             }
         }

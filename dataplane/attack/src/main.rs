@@ -11,9 +11,11 @@ mod field;
 mod generated;
 mod grow;
 mod kernel_log;
+mod leases;
 mod messages;
 mod random;
 mod server;
+mod server_log;
 mod session;
 mod witness;
 mod worker;
@@ -26,6 +28,7 @@ use std::time::{Duration, Instant};
 use clap::{Parser, Subcommand, ValueEnum};
 use orion_transport::client::Server;
 use server::Oriond;
+use server_log::{crashes, worker_of};
 
 #[derive(Parser)]
 #[command(version, about = "Attacks an oriond of its own, with the software GPU")]
@@ -70,7 +73,18 @@ enum What {
         #[arg(long, default_value_t = 256, value_name = "MIB")]
         budget: u64,
     },
-    /// A worker that is made to crash, to see that it would be found
+    /// Tenants that try to get more of a GPU's time than their share, or keep others from theirs
+    Leases {
+        #[arg(long)]
+        oriond: PathBuf,
+        /// In these ways only, and in this order
+        #[arg(value_enum)]
+        ways: Vec<leases::Way>,
+        /// For each way
+        #[arg(long, default_value_t = 5)]
+        seconds: u64,
+    },
+    /// A worker that is made to crash, and sessions that lack their share, to see that they would be found
     Canary {
         #[arg(long)]
         oriond: PathBuf,
@@ -85,7 +99,8 @@ fn main() -> ExitCode {
             let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
             attack(&oriond, &serve, seconds, seed.unwrap_or(now.map_or(1, |t| t.as_secs())), messages)
         }
-        What::Canary { oriond } => canary(&oriond),
+        What::Canary { oriond } => canary(&oriond).and_then(|()| leases::canary(&oriond)),
+        What::Leases { oriond, ways, seconds } => leases::run(&oriond, &ways, Duration::from_secs(seconds)),
         What::Grow { oriond, ways, transport, seconds, budget } => {
             all_growth(&oriond, &ways, transport.as_deref(), seconds, budget)
         }
@@ -196,26 +211,6 @@ fn attack(oriond: &std::path::Path, serve: &[String], seconds: u64, seed: u64, m
             Err(format!("{n} findings; once more with --seed {seed}"))
         }
     }
-}
-
-/// Workers that ended otherwise than they should, from oriond's log: one that has a session ends with status 1 when its
-/// client breaks a rule. What oriond ended itself is not called dead there.
-fn crashes(log: &str) -> Vec<(u32, String)> {
-    let died = |line: &str| {
-        let (_, said) = line.split_once(" WARN ")?;
-        let (who, rest) = said.split_once(" died worker=")?;
-        let (status, worker) = (rest.split_once(" status=")?.1, worker_of(line)?);
-        let is_worker = ["session over, worker", "a starting worker", "a warm worker", "a retired worker"];
-        let broke_a_rule = status == "exit 1" && who == is_worker[0];
-        (is_worker.contains(&who) && !broke_a_rule).then(|| (worker, status.to_owned()))
-    };
-    log.lines().filter_map(died).collect()
-}
-
-/// The worker that a line of oriond's log is about.
-fn worker_of(line: &str) -> Option<u32> {
-    let (_, rest) = line.split_once(" worker=")?;
-    rest.split(' ').next()?.parse().ok()
 }
 
 /// One session whose worker crashes: it has to be missed wherever that is told.
@@ -335,24 +330,4 @@ fn end_witness(child: Child) -> Result<witness::Rounds, String> {
         return Err(format!("the witness ended with {}", output.status));
     }
     String::from_utf8_lossy(&output.stdout).trim().parse()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_worker_that_died_is_counted_and_none_that_had_to_end() {
-        let log = "\
-2026-11-23T02:19:46.81Z  WARN session over, worker died worker=31 session=7 status=signal 11
-2026-11-23T02:19:46.81Z  WARN session over, worker died worker=32 session=8 status=exit 1
-2026-11-23T02:19:46.81Z  WARN session over, worker died worker=33 session=9 status=exit 159
-2026-11-23T02:19:46.81Z  INFO session over, worker ended worker=34 session=10 status=signal 9
-2026-11-23T02:19:46.81Z  WARN a starting worker died worker=35 status=exit 1
-2026-11-23T02:19:46.81Z  WARN a warm worker died worker=36 status=signal 6
-2026-11-23T02:19:46.81Z  WARN a retired worker died worker=37 status=signal 11
-2026-11-23T02:19:46.81Z  WARN worker=38 says=\" WARN a warm worker died worker=39 status=signal 6\"";
-        let found: Vec<u32> = crashes(log).into_iter().map(|(worker, _)| worker).collect();
-        assert_eq!(found, [31, 33, 35, 36, 37]);
-    }
 }

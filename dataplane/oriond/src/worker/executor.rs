@@ -186,7 +186,12 @@ fn execute_one(s: &mut Session, header: &Header, body: &[u8], reply: &mut Vec<u8
     let concerns = header.op >= op::HAND_FIRST;
     s.captures.prepare(s.driver, header.thread);
     let outcome = match if concerns { s.make_current(header.context) } else { Ok(()) } {
-        Ok(()) => dispatch(s, header, body, reply),
+        Ok(()) => {
+            if s.captures.open() {
+                s.may_join_a_capture(header, body);
+            }
+            dispatch(s, header, body, reply)
+        }
         Err(code) => {
             abandon(s, header, body)?;
             Err(Stop::Code(code))

@@ -319,6 +319,8 @@ pub struct Client {
     replies: Consumer,
     events: Consumer,
     pub sequence: u64,
+    /// Which of its threads calls.
+    pub thread: u16,
     /// What is current to its thread.
     pub context: u64,
     /// Lines of the error log.
@@ -424,6 +426,7 @@ impl Client {
             carrier: a.carrier,
             memory: Some(a.memory),
             sequence: 0,
+            thread: 1,
             context: 0,
             logged: String::new(),
         })
@@ -435,7 +438,7 @@ impl Client {
 
     fn push(&mut self, op: u16, sequence: u64, body: &[u8]) {
         let size = HEADER_BYTES + body.len();
-        let header = Header { size: size as u32, op, thread: 1, context: self.context, sequence }.encode();
+        let header = Header { size: size as u32, op, thread: self.thread, context: self.context, sequence }.encode();
         while !self.commands.push(&[&header, body]).expect("positions") {
             self.commands.wait_room(size, spin(), Duration::from_millis(100)).expect("positions");
             assert!(!self.is_lost(), "session lost");

@@ -7,6 +7,7 @@ mod activity;
 mod address;
 mod budget;
 mod bulk;
+mod capture;
 mod cell;
 mod death;
 mod door;

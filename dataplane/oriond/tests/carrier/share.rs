@@ -257,6 +257,40 @@ fn whoever_holds_the_gpu_and_is_killed_does_not_keep_it() {
     server.wait_for_log(&["the session's part of the GPU's time", "session=1 "]);
 }
 
+/// By the arbiter's own stamps, but for what its thread came late itself: a wait has three of its looks at most, at the
+/// turn's end, when the holder is passed by, and when the next one has begun.
+#[test]
+fn the_next_lease_comes_within_20_ms_of_a_holder_that_is_killed() {
+    const KILLED: u64 = 20;
+    let server = Oriond::start(&[&SOFT[..], &["--share", "50", "--warm", "2"]].concat());
+    let mut survivor = Program::attach(&server);
+    let (is_over, done) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        scope.spawn(|| survivor.work_until(&is_over, &done));
+        for round in 0..KILLED {
+            let mut victim = Program::attach(&server);
+            (0..200).for_each(|_| victim.launch(WORK));
+            // Somewhere in one of its turns, or in one of the other's.
+            std::thread::sleep(Duration::from_millis(15 + round % 11));
+            // SAFETY: a worker of this test's own oriond.
+            unsafe { libc::kill(victim.0.welcome.worker_pid as i32, libc::SIGKILL) };
+            wait_until("the end of the session", || victim.0.is_lost());
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    drop(survivor);
+    let words = ["the session's part of the GPU's time", "session=1 "];
+    server.wait_for_log(&words);
+    let log = server.log();
+    let line = log.lines().find(|line| words.iter().all(|word| line.contains(word))).expect("it was waited for");
+    let [waited, late, leases] = ["waited_for_others_ms_max=", "arbiter_late_ms_max=", "leases="].map(|name| {
+        let number = line.split(name).nth(1).and_then(|rest| rest.split(' ').next());
+        number.and_then(|number| number.parse::<u64>().ok()).unwrap_or_else(|| panic!("{name} in {line}"))
+    });
+    assert!(waited <= 20 + 3 * late, "{line}");
+    assert!(leases > KILLED, "{line}");
+}
+
 #[test]
 fn a_kernel_without_end_keeps_nobody_else_from_the_gpu() {
     let server = Oriond::start(&[&SOFT[..], &["--share", "50", "--warm", "2"]].concat());

@@ -56,6 +56,8 @@ struct Member {
     index: usize,
     share: u32,
     seats: Seats,
+    /// The latest that the arbiter's thread has come while it was there.
+    late_ns_max: u64,
 }
 
 impl Member {
@@ -73,7 +75,7 @@ impl Arbiters {
     pub fn join(&mut self, session: u64, owner: Option<u64>, vgpus: &[Registered], seats: &Seats) -> io::Result<()> {
         let gpus: Vec<u64> = vgpus.iter().map(|vgpu| vgpu.gpu).collect();
         for (index, (gpu, share)) in seats.shares.by_gpu(&gpus).into_iter().take(SEATS_MAX).enumerate() {
-            let member = Member { session, owner, index, share, seats: seats.clone() };
+            let member = Member { session, owner, index, share, seats: seats.clone(), late_ns_max: 0 };
             self.post_of(gpu)?.post(Mail::Join(member));
         }
         Ok(())
@@ -131,6 +133,7 @@ impl Thread {
             let look = self.arbiter.decide(now);
             self.show(now);
             self.wait(look);
+            self.note_lateness(look);
         }
     }
 
@@ -154,6 +157,8 @@ impl Thread {
                     overrun_ms = ledger.overrun_ns / 1_000_000,
                     leases = ledger.leases,
                     waited_ms,
+                    waited_for_others_ms_max = ledger.waited_ns_max / 1_000_000,
+                    arbiter_late_ms_max = member.late_ns_max / 1_000_000,
                     "the session's part of the GPU's time"
                 );
             }
@@ -202,6 +207,12 @@ impl Thread {
             self.sleep((!self.members.is_empty()).then(|| until.saturating_sub(now)));
         }
         self.mail.awake();
+    }
+
+    /// By how much the time that was to be waited for is past: more than the machine's usual is its load.
+    fn note_lateness(&mut self, look: Option<u64>) {
+        let late_ns = look.map_or(0, |look| now_ns().saturating_sub(look));
+        self.members.values_mut().for_each(|member| member.late_ns_max = member.late_ns_max.max(late_ns));
     }
 
     fn has_news(&self) -> bool {

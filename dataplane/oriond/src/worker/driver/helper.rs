@@ -8,7 +8,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex};
 
 use orion_cuda::driver::Driver;
-use orion_cuda::sys::{CUcontext, CUresult};
+use orion_cuda::sys::{CU_STREAM_CAPTURE_MODE_RELAXED, CUDA_SUCCESS, CUcontext, CUresult};
 
 const PENDING: u32 = u32::MAX;
 /// One a blocked client thread; more wait their turn.
@@ -55,7 +55,10 @@ impl Helpers {
         if queue.idle < queue.work.len() && queue.threads < HELPERS_MAX {
             queue.threads += 1;
             let (driver, shared) = (self.driver, self.shared.clone());
-            start("helper", move || serve(driver, &shared));
+            start("helper", move || {
+                leave_captures_alone(driver);
+                serve(driver, &shared);
+            });
         }
         self.shared.1.notify_one();
         job
@@ -92,10 +95,18 @@ fn start(name: &str, serve: impl FnOnce() + Send + 'static) {
     thread.spawn(serve).expect("starting a helper thread");
 }
 
+/// Whether a capture forbids a call the executor has decided, when the client made it.
+fn leave_captures_alone(driver: &'static Driver) {
+    let mut mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    // SAFETY: a valid in-out pointer.
+    let code = unsafe { driver.cuThreadExchangeStreamCaptureMode(&mut mode) };
+    debug_assert_eq!(code, CUDA_SUCCESS, "a mode that the driver has");
+}
+
 fn one(driver: &'static Driver, context: usize, work: Work, job: &Job) {
     // SAFETY: a context of this session, which outlives its parked calls.
     let set = unsafe { driver.cuCtxSetCurrent(context as CUcontext) };
-    let result = if set == orion_cuda::sys::CUDA_SUCCESS { work(driver) } else { set };
+    let result = if set == CUDA_SUCCESS { work(driver) } else { set };
     job.result.store(result, Ordering::Release);
 }
 

@@ -134,6 +134,7 @@ impl Session {
         self.settle_context(word);
         self.lent.retain(|((context, _), _)| *context != word);
         self.orphaned.retain(|(context, _)| *context != word);
+        self.parked.iter_mut().for_each(|parked| parked.earlier.retain(|event| event.0 != word));
         self.gate_forgets(word);
         if let Some(fence) = self.host_memory.fence() {
             fence.events.retain(|(context, _)| *context != word);

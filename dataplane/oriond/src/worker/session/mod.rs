@@ -5,6 +5,7 @@
 
 mod answers;
 mod bringing;
+mod capturing;
 pub mod charging;
 mod contexts;
 mod fences;
@@ -21,6 +22,7 @@ mod small_copies;
 mod streams;
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -69,6 +71,10 @@ type Finish = Box<dyn FnOnce(&mut Session, CUresult, &mut Vec<u8>) -> CUresult>;
 struct Parked {
     header: Header,
     wait: Wait,
+    /// What it waits for besides, in streams that have been captured since.
+    earlier: Vec<Rc<SpareEvent>>,
+    /// A capture was open when the call was made.
+    beside_a_capture: bool,
     /// When it was first looked for in vain.
     since: Option<Instant>,
     /// Runs once the wait is over, with its result; writes the reply's body and gives the final result.

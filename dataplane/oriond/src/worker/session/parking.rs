@@ -30,7 +30,8 @@ impl Session {
         wait: Wait,
         finish: impl FnOnce(&mut Session, CUresult, &mut Vec<u8>) -> CUresult + 'static,
     ) -> Outcome {
-        self.parked.push(Parked { header: *header, wait, since: None, finish: Box::new(finish) });
+        let (header, beside_a_capture, finish) = (*header, self.captures.open(), Box::new(finish));
+        self.parked.push(Parked { header, wait, earlier: Vec::new(), beside_a_capture, since: None, finish });
         Outcome::Parked
     }
 
@@ -129,7 +130,19 @@ impl Session {
 
     pub(super) fn poll_one(&mut self, i: usize, thread: u16) -> Option<CUresult> {
         let relaxed = self.captures.relax(self.driver, thread);
-        let result = match &mut self.parked[i].wait {
+        let result = match self.poll_earlier(i) {
+            Some(CUDA_SUCCESS) => self.poll_wait(i),
+            not_yet_or_error => not_yet_or_error,
+        };
+        self.captures.restore(self.driver, relaxed);
+        match (&self.parked[i].wait, result) {
+            (Wait::Then(_, call), Some(CUDA_SUCCESS)) => self.call_waiting(i, *call),
+            _ => result,
+        }
+    }
+
+    fn poll_wait(&mut self, i: usize) -> Option<CUresult> {
+        match &mut self.parked[i].wait {
             Wait::Job(job) => job.result(),
             Wait::Copies(range) => {
                 let range = *range;
@@ -174,11 +187,6 @@ impl Session {
                     code => break Some(code),
                 }
             },
-        };
-        self.captures.restore(self.driver, relaxed);
-        match (&self.parked[i].wait, result) {
-            (Wait::Then(_, call), Some(CUDA_SUCCESS)) => self.call_waiting(i, *call),
-            _ => result,
         }
     }
 
@@ -186,8 +194,14 @@ impl Session {
     /// client can have queued host functions meanwhile, which end when the executor has answered somebody.
     pub(super) fn call_waiting(&mut self, i: usize, call: Waiting) -> Option<CUresult> {
         let context = self.parked[i].header.context;
-        // With a capture open the driver refuses at once.
-        let returns = self.captures.open() || self.host_memory.fence().is_none() && self.device_idle();
+        let goes_on = self.is_before_captures(&self.parked[i]);
+        if goes_on && matches!(call, Waiting::Synchronize) {
+            // The driver would refuse. Each stream has been waited for, and none has told of an error.
+            return Some(CUDA_SUCCESS);
+        }
+        // Beside a capture that was there before, the driver refuses at once.
+        let refuses = self.captures.open() && !goes_on;
+        let returns = refuses || self.host_memory.fence().is_none() && self.device_idle();
         if let Err(code) = self.make_current(context) {
             return Some(code);
         }

@@ -12,7 +12,6 @@ use rustc_hash::FxHashMap;
 
 use crate::worker::session::Session;
 use crate::worker::state::streams::Busy;
-use crate::worker::state::waits::Wait;
 
 impl Session {
     /// A stream as the calling thread means it: 0 and 1 are the legacy default stream, 2 is the thread's own.
@@ -152,12 +151,7 @@ impl Session {
             busy.remove(&(stream as usize));
         }
         for parked in &mut self.parked {
-            match &mut parked.wait {
-                Wait::Streams(streams) => streams.retain(|s| *s != stream),
-                Wait::Everywhere(streams) | Wait::Then(streams, _) => streams.retain(|(_, s)| *s != stream),
-                Wait::Landing(landing) if landing.stream == stream => parked.wait = Wait::Streams(Vec::new()),
-                Wait::Landing(_) | Wait::Event(_) | Wait::Copies(_) | Wait::Job(_) => {}
-            }
+            parked.wait.leave_out(stream);
         }
     }
 

@@ -37,6 +37,28 @@ pub struct Target {
     pub number: u64,
 }
 
+impl Wait {
+    /// Whether this stream is asked.
+    pub fn names(&self, stream: CUstream) -> bool {
+        match self {
+            Wait::Streams(streams) => streams.contains(&stream),
+            Wait::Everywhere(streams) | Wait::Then(streams, _) => streams.iter().any(|(_, s)| *s == stream),
+            Wait::Landing(landing) => landing.stream == stream,
+            Wait::Event(_) | Wait::Copies(_) | Wait::Job(_) => false,
+        }
+    }
+
+    /// Nothing may ask about the stream any more.
+    pub fn leave_out(&mut self, stream: CUstream) {
+        match self {
+            Wait::Streams(streams) => streams.retain(|s| *s != stream),
+            Wait::Everywhere(streams) | Wait::Then(streams, _) => streams.retain(|(_, s)| *s != stream),
+            Wait::Landing(landing) if landing.stream == stream => *self = Wait::Streams(Vec::new()),
+            Wait::Landing(_) | Wait::Event(_) | Wait::Copies(_) | Wait::Job(_) => {}
+        }
+    }
+}
+
 #[derive(Clone, Copy)]
 pub enum Waiting {
     /// `cuCtxSynchronize`, which tells what the streams cannot.

@@ -1,0 +1,202 @@
+//! Tenants that try to get more of a GPU's time than their share, beside one that has half of it and keeps count.
+
+mod holder;
+mod oracle;
+mod program;
+mod ways;
+
+use std::path::Path;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use orion_transport::client::Server;
+
+use crate::server::Oriond;
+use crate::server_log::crashes;
+use oracle::Held;
+pub use ways::Way;
+
+/// What each session is promised.
+const SHARE: &str = "50";
+/// What of it a session has on the software GPU, whose clock is a busy machine's, in each second: of what two honest
+/// ones make of that GPU.
+const LEAST: f64 = 0.50 - 0.13;
+/// How long it waits at most, beyond a kernel of somebody else.
+const WAIT_MAX: Duration = Duration::from_millis(250);
+/// What oriond's log says when sessions do without.
+const NO_ARBITER: &str = "nobody divides the time of GPU";
+/// The machine has other things to do, which come and go. What takes from others takes each time.
+const TRIES: usize = 3;
+
+/// Each way for so long.
+pub fn run(oriond: &Path, ways: &[Way], time: Duration) -> Result<(), String> {
+    let ways = if ways.is_empty() { Way::value_variants() } else { ways };
+    let mut machine = honest(oriond, time)?;
+    let mut broken = 0;
+    for way in ways {
+        let mut tries = 1;
+        let outcome = loop {
+            let held = attack(start(oriond)?, *way, time)?;
+            match verdict(&held, *way, &machine) {
+                Err(text) if tries < TRIES => {
+                    println!("{way:?}: once more, for {text}");
+                    machine = honest(oriond, time)?;
+                    tries += 1;
+                }
+                outcome => break outcome.map(|()| held),
+            }
+        };
+        match outcome {
+            Ok(held) => println!("{way:?}: {held}"),
+            Err(text) => {
+                println!("FOUND {way:?}: {text}");
+                broken += 1;
+            }
+        }
+    }
+    println!("{} passed, {broken} failed", ways.len() - broken);
+    if broken == 0 { Ok(()) } else { Err(format!("{broken} ways take from others")) }
+}
+
+/// That too little is found, too long a wait, and an arbiter that has ended: of four sessions that are promised half a
+/// GPU each none has it, and whose worker is stopped waits.
+pub fn canary(oriond: &Path) -> Result<(), String> {
+    let time = Duration::from_secs(3);
+    let machine = honest(oriond, time)?;
+    let crowd = side_by_side(&start(oriond)?, 4, time)?.remove(0);
+    if crowd.mean >= LEAST * machine.usable {
+        return Err(format!(
+            "one of four sessions that were promised half of a GPU each was not found to lack it: {crowd}"
+        ));
+    }
+    let server = start(oriond)?;
+    let stopped = beside(&server, time, |worker| {
+        std::thread::sleep(time / 2);
+        ways::signal(worker, libc::SIGSTOP);
+        std::thread::sleep(2 * WAIT_MAX);
+        ways::signal(worker, libc::SIGCONT);
+    })?;
+    if stopped.longest_wait <= WAIT_MAX {
+        return Err(format!("a session whose worker was stopped was not found to wait: {stopped}"));
+    }
+    drop(server);
+    let without_arbiter = start_in(oriond, &[("ORION_SOFT_ARBITER_STOPS_MS", "500")])?;
+    match attack(without_arbiter, Way::Tiny, time) {
+        Err(text) if text.contains(NO_ARBITER) => {}
+        Err(text) => return Err(format!("that an arbiter had ended was not found, but that {text}")),
+        Ok(held) => return Err(format!("that an arbiter had ended was not found: {held}")),
+    }
+    println!("1 passed, 0 failed");
+    Ok(())
+}
+
+/// What two sessions that do nothing wrong make of the software GPU.
+struct Machine {
+    /// The part of it that they have together.
+    usable: f64,
+    /// Each has its half of that in every second. A machine that is busy with other things does not let them.
+    is_steady: bool,
+}
+
+fn honest(oriond: &Path, time: Duration) -> Result<Machine, String> {
+    let mut both = side_by_side(&start(oriond)?, 2, time)?;
+    for _ in 1..TRIES {
+        if is_half(&both) {
+            break;
+        }
+        both = side_by_side(&start(oriond)?, 2, time)?;
+    }
+    let usable = both.iter().map(|held| held.mean).sum::<f64>().min(1.0);
+    let is_steady = both.iter().all(|held| held.least >= LEAST * usable);
+    println!("side by side: {}; and {}; {:.0} % together", both[0], both[1], 100.0 * usable);
+    if !is_steady {
+        println!(
+            "the machine is busy: what a session has in each second says nothing, and what it has in all is judged"
+        );
+    }
+    match is_half(&both) {
+        true => Ok(Machine { usable, is_steady }),
+        false => Err("two sessions that do nothing wrong do not have half each".to_owned()),
+    }
+}
+
+fn is_half(both: &[Held]) -> bool {
+    let all = both.iter().map(|held| held.mean).sum::<f64>();
+    both.iter().all(|held| held.mean >= LEAST * all) && all > 0.0
+}
+
+/// Whether a witness had what it is promised beside that.
+fn verdict(held: &Held, way: Way, machine: &Machine) -> Result<(), String> {
+    let wait_max = WAIT_MAX + way.kernel();
+    let usable = machine.usable;
+    // A kernel of the software GPU that goes on has a core as long as it lasts.
+    let least = if way.goes_on() && !machine.is_steady { LEAST / 2.0 } else { LEAST };
+    if held.mean < least * usable || machine.is_steady && held.least < LEAST * usable {
+        Err(format!("a witness that is promised {SHARE} % of {:.0} % had less: {held}", 100.0 * usable))
+    } else if held.longest_wait > wait_max {
+        Err(format!("a witness waited for longer than {} ms: {held}", wait_max.as_millis()))
+    } else {
+        Ok(())
+    }
+}
+
+/// So many witnesses at the same time.
+fn side_by_side(server: &Oriond, count: usize, time: Duration) -> Result<Vec<Held>, String> {
+    let local = shared_memory(server);
+    std::thread::scope(|scope| {
+        let one = || holder::run(local, server.token(), time, |_| {});
+        let all: Vec<_> = (0..count).map(|_| scope.spawn(one)).collect();
+        all.into_iter().map(|witness| witness.join().expect("a witness does not panic")).collect()
+    })
+}
+
+/// A witness beside sessions that go this way; what it had. Workers that end as none should are an error, and so is an
+/// arbiter that does.
+fn attack(server: Oriond, way: Way, time: Duration) -> Result<Held, String> {
+    let hosts: Vec<&Server> = server.addresses().iter().filter(|a| ["shm", "tcp"].contains(&a.transport())).collect();
+    let mut killed = Ok(Vec::new());
+    let held = beside(&server, time + MARGIN, |_| killed = way.go(&hosts, server.token(), time))?;
+    let killed = killed?;
+    if !server.is_alive() {
+        return Err(format!("oriond is gone:\n{}", server.end()));
+    }
+    let log = server.end();
+    let died: Vec<_> = crashes(&log).into_iter().filter(|(worker, _)| !killed.contains(worker)).collect();
+    if !died.is_empty() {
+        return Err(format!("workers died: {died:?}"));
+    }
+    match log.lines().find(|l| l.contains("panicked at") || l.contains(NO_ARBITER)) {
+        Some(line) => Err(line.to_owned()),
+        None => Ok(held),
+    }
+}
+
+/// So much longer a witness goes on than what it is a witness of.
+const MARGIN: Duration = Duration::from_millis(200);
+
+/// A witness for so long, in a thread of its own, beside what is done meanwhile, which is told of its worker.
+fn beside(server: &Oriond, time: Duration, meanwhile: impl FnOnce(u32)) -> Result<Held, String> {
+    let local = shared_memory(server);
+    std::thread::scope(|scope| {
+        let (tell, told) = mpsc::channel();
+        let witness = scope.spawn(move || holder::run(local, server.token(), time, |worker| _ = tell.send(worker)));
+        if let Ok(worker) = told.recv() {
+            meanwhile(worker);
+        }
+        witness.join().expect("a witness does not panic")
+    })
+}
+
+fn shared_memory(server: &Oriond) -> &Server {
+    server.addresses().iter().find(|a| a.transport() == "shm").expect("it listens on all")
+}
+
+fn start(oriond: &Path) -> Result<Oriond, String> {
+    start_in(oriond, &[])
+}
+
+fn start_in(oriond: &Path, environment: &[(&str, &str)]) -> Result<Oriond, String> {
+    let environment = [&[("ORION_SOFT_MEMORY_MIB", "64")], environment].concat();
+    Oriond::start_with(oriond, "soft", &["--heap", "256 MiB", "--share", SHARE], &environment)
+}
