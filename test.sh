@@ -13,8 +13,8 @@
 # its own.
 # vm attaches bpf's programs in a virtual machine with Debian's own kernel, which is another one than here (bpf/vm.sh),
 # and has sessions over RDMA there (dataplane/conformance/vm/rdma.sh).
-# guest runs the facts in such a machine, over memory that it shares with oriond here:
-# dataplane/conformance/vm/guest.sh.
+# guest runs the facts and programs of nvcc in such a machine, over memory that it shares with oriond here
+# (dataplane/conformance/vm/guest.sh), and over vsock (dataplane/conformance/vm/vsock.sh).
 set -uo pipefail
 cd "$(dirname "$0")"
 
@@ -164,7 +164,7 @@ step attack attack
 step portable tests portable
 [[ "$wanted" != *" sanitize "* ]] || step sanitize sanitize
 [[ "$wanted" != *" vm "* ]] || { step vm bpf/vm.sh; step vm dataplane/conformance/vm/rdma.sh; }
-[[ "$wanted" != *" guest "* ]] || step guest dataplane/conformance/vm/guest.sh
+[[ "$wanted" != *" guest "* ]] || for script in guest vsock; do step guest "dataplane/conformance/vm/$script.sh"; done
 
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]

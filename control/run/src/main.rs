@@ -248,7 +248,7 @@ fn start_oriond(
     let socket = match carrier.leads_to {
         Leads::ToHost => Path::new("none"),
         Leads::ToPath => socket.as_path(),
-        Leads::ToDevice => {
+        Leads::ToDevice | Leads::ToMachine => {
             return Err(format!(
                 "{} is a way out of a virtual machine, to the oriond of its host; name that by --server {}",
                 carrier.name, carrier.example

@@ -45,7 +45,7 @@ impl Carried {
         let timeout = Some(Duration::from_millis(1));
         stream.set_read_timeout(timeout).and_then(|()| stream.set_write_timeout(timeout)).map_err(failed)?;
         let session = greeted.welcome.session;
-        let belongs = Belongs { address: address.to_owned(), way, session, key: greeted.lane_key };
+        let belongs = Belongs { connect: tcp::connector(address), way, session, key: greeted.lane_key };
         Ok(Carried { welcome: greeted.welcome, stream, belongs, sequence: 0 })
     }
 

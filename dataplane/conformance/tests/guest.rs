@@ -5,9 +5,10 @@
 mod orion;
 
 use std::fs::File;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 const FACTS: &str = env!("CARGO_BIN_EXE_orion-facts");
@@ -73,6 +74,33 @@ fn a_guest_with_little_memory_copies_what_is_larger() {
     assert!(output.status.success(), "{}", orion::complaint(&output));
     // 2 is CUDA_ERROR_OUT_OF_MEMORY.
     assert_eq!(said, "256 MiB came back\n256 MiB pinned: 2\n16 MiB pinned: 0\n");
+}
+
+/// Nobody is there to give its place back: it is missed after 11 s.
+#[test]
+fn a_program_that_is_killed_in_a_copy_leaves_its_place_to_others() {
+    let host = Host::start("killed", 128, "1");
+    let program = orion::build(&["-p", "orion-conformance", "--example", "lose_worker"]).join("examples/lose_worker");
+    // Not by orion-run, which would outlive it.
+    let mut command = Command::new(&program);
+    command.env("LD_PRELOAD", orion::built().join("libcuda.so")).arg("copy").stdout(Stdio::piped());
+    let mut copying =
+        command.env("ORION_SERVER", format!("ivshmem:{}", host.segment.display())).spawn().expect("it starts");
+    let mut said = BufReader::new(copying.stdout.take().expect("piped")).lines();
+    assert!(said.any(|line| line.is_ok_and(|line| line == "copying")), "it does not copy");
+    copying.kill().expect("a child of ours");
+    copying.wait().expect("it ends");
+    let refused = orion::complaint(&host.run(&program, &[]));
+    assert!(refused.contains("all 1 sessions that this virtual machine may have are taken"), "{refused}");
+    let begin = Instant::now();
+    loop {
+        let output = host.run(&program, &[]);
+        if output.status.success() {
+            break assert_eq!(String::from_utf8_lossy(&output.stdout), "attached\n0\n");
+        }
+        assert!(begin.elapsed() < PATIENCE, "its place is not free: {}", orion::complaint(&output));
+        std::thread::sleep(Duration::from_millis(100));
+    }
 }
 
 #[test]

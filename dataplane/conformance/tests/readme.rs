@@ -107,3 +107,35 @@ fn what_the_readme_says_to_type_works() {
     let run = format!("{}/bin/orion-run --software-gpu -- {}", copy.display(), Path::new(&program).display());
     right(&run, &scene.type_in(&run));
 }
+
+/// Each device that README has for a virtual machine, against libvirt's own schema.
+#[test]
+fn what_the_readme_has_for_libvirt_is_valid() {
+    let xml: Vec<String> = block_after("In libvirt's XML");
+    assert!(xml.iter().any(|line| line.contains("<shmem")), "{xml:?}");
+    let folder = std::env::temp_dir().join(format!("orion-libvirt-{}", std::process::id()));
+    std::fs::create_dir(&folder).expect("a new folder");
+    let file = folder.join("domain.xml");
+    let validate = |devices: &str| {
+        let domain = format!(
+            "<domain type='kvm'><name>guest</name><memory unit='MiB'>512</memory><os><type>hvm</type></os>\
+             <devices>{devices}</devices></domain>"
+        );
+        std::fs::write(&file, domain).expect("writing");
+        Command::new("virt-xml-validate").arg(&file).arg("domain").output()
+    };
+    let good = validate(&xml.join("\n"));
+    // What is no device of libvirt's is no device of README's either: the schema is there, and looks at this.
+    let bad = validate(&xml.join("\n").replace("<shmem", "<shmemory").replace("</shmem", "</shmemory"));
+    std::fs::remove_dir_all(&folder).expect("removing");
+    match (good, bad) {
+        (Ok(good), Ok(bad)) => {
+            assert!(good.status.success(), "{}", orion::complaint(&good));
+            assert!(!bad.status.success(), "virt-xml-validate takes anything: {}", orion::complaint(&bad));
+        }
+        (Err(e), _) | (_, Err(e)) => {
+            println!("README's XML is not compared with libvirt's schema: virt-xml-validate: {e}");
+            println!("(Debian's libvirt-clients and libxml2-utils have it)");
+        }
+    }
+}

@@ -117,7 +117,7 @@ fn the_shim_and_oriond_do_not_depend_on_each_other() {
 /// comments), a carrier's name stands in its own folder.
 #[test]
 fn carriers_are_named_in_their_folders_only() {
-    let names = ["shm", "tcp", "rdma", "ivshmem", "doorbell"];
+    let names = ["shm", "tcp", "rdma", "ivshmem", "vsock", "doorbell"];
     let mut named = Vec::new();
     let mut seen = 0;
     for (path, text) in all_sources(&["rs"]) {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use engine::security::Security;
-use engine::settings::{Guest, Memory};
+use engine::settings::{Guest, Machines, Memory};
 use orion_transport::carrier::VerbsPort;
 use orion_transport::proof::Token;
 use sd_notify::NotifyState;
@@ -80,6 +80,11 @@ struct Serve {
     /// device takes one more vector than there are
     #[arg(long, default_value_t = 1, value_name = "N")]
     guest_sessions: usize,
+    /// Port of vsock for programs of virtual machines on this one, such as 7411; it needs a token, as --listen does. Or
+    /// the path of a socket, PATH_PORT, to which vhost-device-vsock, Firecracker or Cloud Hypervisor leads one of them.
+    /// May be given several times
+    #[arg(long, value_parser = Machines::parse, value_name = "PORT")]
+    vsock: Vec<Machines>,
     /// TCP address for programs elsewhere whose sessions go over RDMA, such as 0.0.0.0:7412, or "none". The handshake
     /// is as over --listen; what RDMA devices write then is not encrypted
     #[arg(long, default_value = "none", value_name = "ADDRESS:PORT")]
@@ -395,7 +400,8 @@ fn serve(options: Serve, signals: &libc::sigset_t) -> Result<(), String> {
         return Err(format!("--rdma-device {device} is for --rdma ADDRESS:PORT; give that too, or leave it out"));
     }
     let verbs = verbs.map(|address| (address, options.rdma_device.clone().unwrap_or_default()));
-    let security = security(&options, listen.is_some() || verbs.is_some())?;
+    let listens = listen.is_some() || verbs.is_some() || !options.vsock.is_empty();
+    let security = security(&options, listens)?;
     let guests = guests(&options)?;
     let socket = match options.socket.as_deref() {
         Some("none") => None,
@@ -424,6 +430,7 @@ fn serve(options: Serve, signals: &libc::sigset_t) -> Result<(), String> {
         metrics: options.metrics,
         listen,
         guests,
+        machines: options.vsock,
         verbs,
         token,
         pool: options.pool,
@@ -515,7 +522,9 @@ fn security(options: &Serve, listens: bool) -> Result<Option<Arc<Security>>, Str
     ];
     let given = about_the_address.iter().find(|(_, is_given)| *is_given);
     if let (false, Some((name, _))) = (listens, given) {
-        return Err(format!("{name} is about a TCP address; give --listen ADDRESS:PORT or --rdma, or leave it out"));
+        return Err(format!(
+            "{name} is about a TCP address; give --listen ADDRESS:PORT, --rdma or --vsock, or leave it out"
+        ));
     }
     if let (true, Some((name, _))) = (options.insecure, about_the_address[1..].iter().find(|(_, given)| *given)) {
         return Err(format!(

@@ -54,6 +54,17 @@ impl Which {
         self as u64
     }
 
+    /// Where its words (`control::Control`) and its bytes lie from where the memory begins, and how many these are: for
+    /// whoever cannot map it as [`Memory`] does.
+    pub fn place(self) -> (u64, u64, u64) {
+        let (data, bytes) = self.data();
+        (self.control(), data, bytes)
+    }
+
+    fn control(self) -> u64 {
+        CONTROL_OFFSET + self.index() * CONTROL_STRIDE
+    }
+
     fn data(self) -> (u64, u64) {
         match self {
             Which::Command => (DATA_OFFSET, COMMAND_BYTES),
@@ -172,8 +183,7 @@ impl Memory {
         self.note(data, 2 * bytes as usize);
         // SAFETY: the control page lies inside the mapped front part; the mapping is never removed, so 'static
         // is the life of the process; all fields are atomics, so a hostile peer can only change values.
-        let control =
-            unsafe { &*self.base.add((CONTROL_OFFSET + which.index() * CONTROL_STRIDE) as usize).cast::<Control>() };
+        let control = unsafe { &*self.base.add(which.control() as usize).cast::<Control>() };
         Ok(RingView::new(control, data, bytes, which.index() as usize))
     }
 

@@ -29,6 +29,17 @@ pub fn receive_timeout(socket: BorrowedFd<'_>, seconds: i64) -> io::Result<()> {
     set(socket, libc::SOL_SOCKET, libc::SO_RCVTIMEO, limit)
 }
 
+/// The flag by which a receive waits for all that it asks for, where a connection takes it for bulk data: vsock answers
+/// ENOMEM where that is more than its buffer.
+pub fn wait_for_all(socket: BorrowedFd<'_>) -> i32 {
+    let mut domain = 0i32;
+    let mut len = size_of::<i32>() as libc::socklen_t;
+    let to = (&raw mut domain).cast();
+    // SAFETY: the buffer has the size that is passed.
+    let rc = unsafe { libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_DOMAIN, to, &mut len) };
+    if rc == 0 && domain != libc::AF_VSOCK { libc::MSG_WAITALL } else { 0 }
+}
+
 /// Who connected a local socket, or listens on it, as the namespaces of this process name him.
 pub fn peer_credentials(socket: BorrowedFd<'_>) -> io::Result<libc::ucred> {
     let mut credentials = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };

@@ -31,6 +31,8 @@ pub enum Leads {
     ToHost,
     /// A device of the virtual machine in which the program runs, whose memory its host shares.
     ToDevice,
+    /// A port of the host of that machine, or of another machine on it, by its CID.
+    ToMachine,
 }
 
 /// All there are. Who adds one names it here.
@@ -65,6 +67,14 @@ pub static CARRIERS: &[Carrier] = &[
         example: "ivshmem:0000:00:04.0",
         leads_to: Leads::ToDevice,
         served_by: "--guest",
+        device: None,
+    },
+    Carrier {
+        name: "vsock",
+        scheme: "vsock",
+        example: "vsock:2:7411",
+        leads_to: Leads::ToMachine,
+        served_by: "--vsock",
         device: None,
     },
     // For tests: shared memory as a guest would have it.
@@ -103,6 +113,11 @@ pub enum Place {
     /// A PCI device by its number, such as 0000:00:04.0, or a file that is what its memory would be. Empty for the one
     /// that there is.
     Device(String),
+    /// A port of vsock. The CID 2 is the host's, 1 this machine's own.
+    Machine {
+        cid: u32,
+        port: u32,
+    },
 }
 
 impl Server {
@@ -111,12 +126,12 @@ impl Server {
         Server { carrier: first(Leads::ToPath), place: Place::Path(path.into()) }
     }
 
-    /// `unix:/path`, `tcp:host:port`, `rdma:host:port`, `ivshmem:`, `/path` or `host:port`.
+    /// `unix:/path`, `tcp:host:port`, `rdma:host:port`, `ivshmem:`, `vsock:cid:port`, `/path` or `host:port`.
     pub fn parse(text: &str) -> Result<Server, String> {
         let wrong = |what: &str| {
             Err(format!(
                 "server address {text:?} {what}; it is one of unix:/path, tcp:host:port, rdma:host:port, /path, \
-                 host:port, and in a virtual machine ivshmem: or ivshmem:0000:00:04.0"
+                 host:port, and in a virtual machine ivshmem:, ivshmem:0000:00:04.0 or vsock:2:7411"
             ))
         };
         if text.starts_with('/') {
@@ -137,6 +152,12 @@ impl Server {
             return match is_device(address) {
                 true => Ok(Server { carrier, place: Place::Device(address.to_owned()) }),
                 false => wrong(&format!("has {address:?} for a device")),
+            };
+        }
+        if carrier.leads_to == Leads::ToMachine {
+            return match machine(address) {
+                Some((cid, port)) => Ok(Server { carrier, place: Place::Machine { cid, port } }),
+                None => wrong(&format!("has {address:?} for CID and port, which are numbers (the host's CID is 2)")),
             };
         }
         if let Some((scheme, _)) = address.split_once("//") {
@@ -164,7 +185,7 @@ impl Server {
     pub fn path(&self) -> Option<&Path> {
         match &self.place {
             Place::Path(path) => Some(path),
-            Place::Host(_) | Place::Device(_) => None,
+            Place::Host(_) | Place::Device(_) | Place::Machine { .. } => None,
         }
     }
 
@@ -172,7 +193,7 @@ impl Server {
     pub fn host(&self) -> Option<&str> {
         match &self.place {
             Place::Host(host) => Some(host),
-            Place::Path(_) | Place::Device(_) => None,
+            Place::Path(_) | Place::Device(_) | Place::Machine { .. } => None,
         }
     }
 
@@ -180,9 +201,24 @@ impl Server {
     pub fn device(&self) -> Option<&str> {
         match &self.place {
             Place::Device(device) => Some(device),
-            Place::Host(_) | Place::Path(_) => None,
+            Place::Host(_) | Place::Path(_) | Place::Machine { .. } => None,
         }
     }
+
+    /// Where it is a CID and a port.
+    pub fn machine(&self) -> Option<(u32, u32)> {
+        match self.place {
+            Place::Machine { cid, port } => Some((cid, port)),
+            Place::Host(_) | Place::Path(_) | Place::Device(_) => None,
+        }
+    }
+}
+
+/// A CID and a port. The hypervisor's CID 0 is nobody's, and the last of either means any.
+fn machine(text: &str) -> Option<(u32, u32)> {
+    let (cid, port) = text.split_once(':')?;
+    let number = |text: &str| text.parse::<u32>().ok().filter(|number| (1..u32::MAX).contains(number));
+    Some((number(cid)?, number(port)?))
 }
 
 /// Nothing, an absolute path, or a PCI device as the system names it: it becomes a part of a path.
@@ -202,6 +238,7 @@ impl fmt::Display for Server {
             Place::Path(path) => write!(f, "{scheme}:{}", path.display()),
             Place::Host(host) => write!(f, "{scheme}:{host}"),
             Place::Device(device) => write!(f, "{scheme}:{device}"),
+            Place::Machine { cid, port } => write!(f, "{scheme}:{cid}:{port}"),
         }
     }
 }
@@ -228,6 +265,7 @@ mod tests {
             let server = Server::parse(&format!("ivshmem:{device}")).expect("an address");
             assert_eq!(server.device(), Some(device));
         }
+        assert_eq!(Server::parse("vsock:2:7411").expect("an address").machine(), Some((2, 7411)));
     }
 
     #[test]
@@ -257,6 +295,12 @@ mod tests {
             "::1:7411",
             "ivshmem:4",
             "ivshmem:../../../etc",
+            "vsock:7411",
+            "vsock:host:7411",
+            "vsock:0:7411",
+            "vsock:2:0",
+            "vsock:4294967295:7411",
+            "vsock:2:-1",
             "",
         ] {
             let said = Server::parse(text).expect_err(text);

@@ -24,6 +24,17 @@ pub enum Peer {
     Guest {
         number: u32,
     },
+    /// A program that has come by vsock.
+    Machine(Machine),
+}
+
+/// Where that one runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Machine {
+    /// In the machine with this CID.
+    Cid(u32),
+    /// In the one of this number among those that have a socket of their own; nothing says its CID.
+    Number(u32),
 }
 
 impl Peer {
@@ -43,6 +54,8 @@ impl Peer {
             Peer::Remote(Some(address)) => address.ip().to_canonical().to_string(),
             Peer::Remote(None) => "unknown".to_owned(),
             Peer::Guest { number } => format!("guest {number}"),
+            Peer::Machine(Machine::Cid(cid)) => format!("cid {cid}"),
+            Peer::Machine(Machine::Number(number)) => format!("machine {number}"),
         }
     }
 
@@ -56,13 +69,14 @@ impl Peer {
             Peer::Local { .. } => Leads::ToPath,
             Peer::Remote(_) => Leads::ToHost,
             Peer::Guest { .. } => Leads::ToDevice,
+            Peer::Machine(_) => Leads::ToMachine,
         }
     }
 
     /// Whether what it says crosses no network: the kernel takes no packet from another machine for loopback's.
     pub fn is_of_this_machine(self) -> bool {
         match self {
-            Peer::Local { .. } | Peer::Guest { .. } => true,
+            Peer::Local { .. } | Peer::Guest { .. } | Peer::Machine(_) => true,
             Peer::Remote(address) => address.is_some_and(|a| a.ip().to_canonical().is_loopback()),
         }
     }
@@ -75,6 +89,8 @@ impl std::fmt::Display for Peer {
             Peer::Remote(Some(address)) => write!(f, "tcp:{address}"),
             Peer::Remote(None) => f.write_str("tcp:?"),
             Peer::Guest { number } => write!(f, "guest:{number}"),
+            Peer::Machine(Machine::Cid(cid)) => write!(f, "vsock:cid={cid}"),
+            Peer::Machine(Machine::Number(number)) => write!(f, "vsock:machine={number}"),
         }
     }
 }
@@ -162,6 +178,7 @@ fn is_running(process: &OwnedFd) -> io::Result<()> {
 pub enum Source {
     User(u32),
     Guest(u32),
+    Machine(Machine),
     V4([u8; 4]),
     V6([u8; 8]),
     Unknown,
@@ -172,6 +189,7 @@ impl Source {
         match peer {
             Peer::Local { uid } => Source::User(uid),
             Peer::Guest { number } => Source::Guest(number),
+            Peer::Machine(machine) => Source::Machine(machine),
             Peer::Remote(None) => Source::Unknown,
             Peer::Remote(Some(address)) => match address.ip().to_canonical() {
                 IpAddr::V4(ip) => Source::V4(ip.octets()),

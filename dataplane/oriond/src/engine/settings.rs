@@ -16,6 +16,8 @@ pub struct Settings {
     pub listen: Option<SocketAddr>,
     /// Virtual machines that share memory with us.
     pub guests: Vec<Guest>,
+    /// Where programs of virtual machines come by vsock.
+    pub machines: Vec<Machines>,
     /// Where clients come whose devices write into ours, and by which port of ours.
     pub verbs: Option<(SocketAddr, VerbsPort)>,
     pub token: Option<Token>,
@@ -55,10 +57,51 @@ pub enum Memory {
     Socket(PathBuf, u64),
 }
 
+/// A port of vsock, as those who come there know it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Machines {
+    /// The system's.
+    Port(u32),
+    /// A socket that a hypervisor's own vsock connects to for one machine: PATH_PORT.
+    Socket(PathBuf, u32),
+}
+
+impl Machines {
+    pub fn parse(text: &str) -> Result<Machines, String> {
+        let port = |text: &str| text.parse::<u32>().ok().filter(|port| (1..u32::MAX).contains(port));
+        let parsed = match text.starts_with('/') {
+            true => text.rsplit_once('_').and_then(|(_, number)| Some(Machines::Socket(text.into(), port(number)?))),
+            false => port(text).map(Machines::Port),
+        };
+        parsed.ok_or_else(|| {
+            format!(
+                "{text:?} is no port of vsock, such as 7411, nor the path of a socket that ends in _PORT, such as \
+                 /run/orion/vm0.vsock_7411"
+            )
+        })
+    }
+}
+
 impl Guest {
     pub fn path(&self) -> &Path {
         match &self.memory {
             Memory::File(path) | Memory::Socket(path, _) => path,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_of_vsock_is_a_number_or_stands_behind_a_path() {
+        assert_eq!(Machines::parse("7411"), Ok(Machines::Port(7411)));
+        let socket = Machines::Socket("/run/vm_0.sock_7411".into(), 7411);
+        assert_eq!(Machines::parse("/run/vm_0.sock_7411"), Ok(socket));
+        for text in ["", "0", "-1", "4294967295", "2:7411", "/run/vm0.sock", "/run/vm0_sock", "/run/vm0_", "vm0_7411"] {
+            let said = Machines::parse(text).expect_err(text);
+            assert!(said.contains(&format!("{text:?}")) && said.contains("vsock_7411"), "{said}");
         }
     }
 }

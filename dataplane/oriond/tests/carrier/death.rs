@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use orion_tls::trust::Way;
 use orion_transport::carrier::Death;
-use orion_transport::carrier::tcp::Belongs;
+use orion_transport::carrier::tcp::{self, Belongs};
 use orion_transport::channel::Channel;
 use orion_transport::proof::{LaneKey, Said};
 use orion_transport::stream::{Frame, StreamHeader};
@@ -466,7 +466,7 @@ fn a_lane_that_does_not_prove_itself_is_refused() {
 }
 
 pub fn join(server: &Oriond, session: u64, key: &LaneKey, lane: usize) -> Option<TcpStream> {
-    let belongs = Belongs { address: server.tcp.clone(), way: Way::Plain, session, key: key.clone() };
+    let belongs = Belongs { connect: tcp::connector(&server.tcp), way: Way::Plain, session, key: key.clone() };
     belongs.join(lane).ok().map(|channel| TcpStream::from(channel.into_parts().0))
 }
 

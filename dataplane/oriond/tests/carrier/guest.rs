@@ -9,8 +9,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use orion_transport::carrier::Death;
-use orion_transport::carrier::ivshmem::segment::{GUEST_WORDS_AT, HOST_WORDS_AT, MAIL_BYTES, WORDS_BYTES, Words};
+use orion_transport::carrier::ivshmem::segment::{
+    FRONT_BYTES, GUEST_WORDS_AT, HOST_WORDS_AT, MAIL_BYTES, To, WORDS_BYTES, Words, pieces,
+};
+use orion_transport::carrier::{self, Death};
 use orion_transport::client::{Server, Tuning};
 use orion_transport::fds;
 use orion_wire::address::{self, Place};
@@ -42,6 +44,13 @@ impl Hostile {
         let mut word = [0; 8];
         self.0.read_exact_at(&mut word, HOST_WORDS_AT + slot as u64 * WORDS_BYTES + which).expect("reading");
         u64::from_le_bytes(word)
+    }
+
+    /// Mail, of which the first `bytes` have been sent before.
+    fn send(&self, slot: usize, bytes: u64, mail: &[u8]) {
+        let [(at, len), _] = pieces(slot, To::Host, bytes, mail.len() as u64);
+        self.0.write_all_at(&mail[..len], at).expect("writing");
+        self.say(slot, Words::SENT_AT, bytes + mail.len() as u64);
     }
 
     fn is_over(&self, slot: usize, session: u64) -> bool {
@@ -97,6 +106,61 @@ fn a_guest_that_cuts_its_file_loses_its_sessions_and_oriond_goes_on() {
     assert_eq!(Client::attach(&server, Transport::Tcp).call(0x101, &[3; 8]), [3; 8]);
 }
 
+/// A session that runs lies behind what oriond reads: its worker ends by it, and nobody else does.
+#[test]
+fn a_file_that_is_cut_under_a_session_ends_that_and_oriond_goes_on() {
+    let server = Oriond::start(&[]);
+    let mut bystander = Client::attach(&server, Transport::Shm);
+    let client = Client::attach(&server, Transport::Ivshmem);
+    let file = OpenOptions::new().write(true).open(&server.segment).expect("the segment");
+    file.set_len(FRONT_BYTES as u64).expect("cutting");
+    server.wait_for_log(&["ERROR", "the guest's memory is lost", "2097152 bytes are left of 4294967296"]);
+    wait_until("the worker's end", || !is_alive(client.welcome.worker_pid));
+    // What was not cut is where the guest hears of it.
+    wait_until("the client to see it", || client.is_lost());
+    assert_eq!(client.carrier.death(), Some(&Death::Gone));
+    assert_eq!(bystander.call(0x101, &[2; 8]), [2; 8]);
+    assert_eq!(Client::attach(&server, Transport::Tcp).call(0x101, &[3; 8]), [3; 8]);
+    let no = Client::try_attach(&server, Transport::Ivshmem, &hello(), Tuning::default()).err().expect("it is cut");
+    assert!(no.text.contains("no oriond serves it"), "{}", no.text);
+    // Its pages are gone, and who unmaps them must not look at them.
+    std::mem::forget(client);
+}
+
+#[test]
+fn a_file_that_is_replaced_under_a_session_is_told_and_the_new_one_is_not_served() {
+    let server = Oriond::start(&[]);
+    let mut client = Client::attach(&server, Transport::Ivshmem);
+    std::fs::remove_file(&server.segment).expect("removing");
+    let file = File::create(&server.segment).and_then(|file| file.set_len(4 << 30));
+    file.expect("another file in its place");
+    server.wait_for_log(&["WARN", "the file of the guest's memory was removed"]);
+    assert_eq!(client.call(0x101, &[2; 8]), [2; 8]);
+    let no = Client::try_attach(&server, Transport::Ivshmem, &hello(), Tuning::default()).err().expect("not that one");
+    assert!(no.text.contains("no oriond serves it"), "{}", no.text);
+}
+
+/// A program that is killed, or a machine that is, with its handshake at each step.
+#[test]
+fn a_guest_that_falls_silent_in_its_handshake_loses_its_place_only() {
+    let server = Oriond::start(&[]);
+    let mut neighbour = Client::attach(&server, Transport::Ivshmem);
+    let hostile = Hostile::of(&server);
+    let hello = orion_wire::hello::frame(orion_wire::hello::kind::HELLO, &first_words().encode());
+    let steps: [&[u8]; 3] = [&[], &hello[..hello.len() / 2], &hello];
+    for (slot, (session, sent)) in (1..).zip((20..).zip(steps)) {
+        hostile.begin(slot, session);
+        hostile.send(slot, 0, sent);
+    }
+    for (slot, session) in (1..).zip(20..23) {
+        wait_until("the end of a handshake", || hostile.is_over(slot, session));
+        hostile.say(slot, Words::SESSION_AT, 0);
+    }
+    assert_eq!(neighbour.call(0x101, &[1; 8]), [1; 8]);
+    let mut all: Vec<Client> = (0..3).map(|_| Client::attach(&server, Transport::Ivshmem)).collect();
+    all.iter_mut().for_each(|client| assert_eq!(client.call(0x101, &[2; 8]), [2; 8]));
+}
+
 #[test]
 fn a_file_that_is_removed_is_told_and_who_has_it_goes_on() {
     let server = Oriond::start(&[]);
@@ -129,6 +193,39 @@ fn an_oriond_that_is_killed_is_told_by_how_it_was_seen() {
     assert!(death.contains("nothing was heard of the host's oriond for 11 s"), "{death}");
     let no = Client::try_attach(&server, Transport::Ivshmem, &hello(), Tuning::default()).err().expect("nobody serves");
     assert!(no.text.contains("was not heard of for 11 s"), "{}", no.text);
+}
+
+#[test]
+fn an_oriond_that_is_killed_in_a_copy_is_told_by_how_it_was_seen() {
+    let server = Oriond::start(&[]);
+    let mut client = Client::attach(&server, Transport::Ivshmem);
+    let copied = copy(&mut client, || {
+        // SAFETY: a signal to our own child.
+        unsafe { libc::kill(server.pid() as i32, libc::SIGKILL) };
+    });
+    assert!(copied < COPIES_MAX, "all was copied before");
+    let death = client.carrier.death().expect("just seen").of("the worker");
+    assert!(death.contains("nothing was heard of the host's oriond for 11 s"), "{death}");
+}
+
+const COPIES_MAX: u64 = 2000;
+
+/// Has the worker write to the heap until the session is lost, with `then` done in the midst of it. How often it did.
+fn copy(client: &mut Client, then: impl FnOnce()) -> u64 {
+    let body = words(&[0, 16 << 20, 3]);
+    let mut then = Some(then);
+    for i in 0..COPIES_MAX {
+        client.start(FILL, &body);
+        if i == 3
+            && let Some(then) = then.take()
+        {
+            then();
+        }
+        if client.reply_or_lost().is_none() {
+            return i;
+        }
+    }
+    COPIES_MAX
 }
 
 #[test]
@@ -293,6 +390,32 @@ fn a_worker_that_sleeps_is_rung_by_its_own_vector() {
     });
     assert!(fast < slow, "rung {fast:?}, not rung {slow:?}");
     drop((client, server));
+    std::fs::remove_dir_all(&folder).expect("removing");
+}
+
+#[test]
+fn a_virtual_machine_that_ends_in_a_copy_or_a_handshake_leaves_nothing() {
+    let (server, folder, socket) = server_of_machines("ends");
+    let machine = Machine::start(&socket);
+    let address = machine.server();
+    let mut copying = Client::attach_to(&address);
+    let worker = copying.welcome.worker_pid;
+    let (mut channel, _) = carrier::way(&address).reach(&address, &hello()).expect("connecting");
+    let (begun, _) = crate::death::begin(&mut channel);
+    // Seconds of it. Nobody reads the answers: who could has ended, and his memory is made zeros.
+    let body = words(&[0, 16 << 20, 3]);
+    for _ in 0..1000 {
+        copying.start(FILL, &body);
+    }
+    assert!(copying.reply_or_lost().is_some(), "it has begun to copy");
+    drop(machine.connection);
+    wait_until("the client to see it", || copying.is_lost());
+    wait_until("the end of the worker that copied", || !is_alive(worker));
+    wait_until("the end of the worker that was to serve the other", || !is_alive(begun.worker_pid));
+    drop((channel, copying));
+    let again = Machine::start(&socket);
+    assert_eq!(Client::attach_to(&again.server()).call(0x101, &[6; 8]), [6; 8]);
+    drop(server);
     std::fs::remove_dir_all(&folder).expect("removing");
 }
 

@@ -49,6 +49,8 @@ pub enum Transport {
     Tls,
     /// A guest's memory without a guest: a file in place of its device.
     Ivshmem,
+    /// Where the kernel has its loopback: see the conformance suite's virtual machine.
+    Vsock,
     /// Where there is a device: see the conformance suite's virtual machine.
     #[cfg(feature = "rdma")]
     Rdma,
@@ -81,11 +83,12 @@ impl Transport {
     }
 
     /// What a server that is reached so is told beyond what all are.
-    pub fn options(self) -> &'static [&'static str] {
+    pub fn options(self) -> Vec<String> {
         match self {
             #[cfg(feature = "rdma")]
-            Transport::Rdma => &["--rdma", "127.0.0.1:0"],
-            _ => &[],
+            Transport::Rdma => vec!["--rdma".to_owned(), "127.0.0.1:0".to_owned()],
+            Transport::Vsock => vec!["--vsock".to_owned(), next_port().to_string()],
+            _ => Vec::new(),
         }
     }
 
@@ -100,6 +103,7 @@ pub struct Oriond {
     pub tcp: String,
     /// Of the guest that there is not.
     pub segment: PathBuf,
+    vsock: String,
     #[cfg(feature = "rdma")]
     rdma: String,
     dir: PathBuf,
@@ -114,7 +118,9 @@ impl Oriond {
 
     /// That is reached in this way, among others.
     pub fn start_for(transport: Transport, arguments: &[&str]) -> Oriond {
-        Oriond::start(&[transport.options(), arguments].concat())
+        let options = transport.options();
+        let options: Vec<&str> = options.iter().map(String::as_str).chain(arguments.iter().copied()).collect();
+        Oriond::start(&options)
     }
 
     /// With these environment variables.
@@ -189,6 +195,7 @@ impl Oriond {
             socket,
             tcp: address("tcp:"),
             segment,
+            vsock: address("vsock:"),
             #[cfg(feature = "rdma")]
             rdma: address("rdma:"),
             dir,
@@ -229,6 +236,7 @@ impl Oriond {
             Leads::ToHost if transport == Transport::Rdma => Place::Host(self.rdma.clone()),
             Leads::ToHost => Place::Host(self.tcp.clone()),
             Leads::ToDevice => Place::Device(self.segment.display().to_string()),
+            Leads::ToMachine => return Server::parse(&format!("vsock:{}", self.vsock)).expect("oriond wrote it"),
         };
         Server { carrier: transport.carrier(), place }
     }
@@ -240,7 +248,7 @@ impl Oriond {
         }
         let caller = Caller { trust: transport.trust(), ..hello() };
         let server = self.server(transport);
-        if transport == Transport::Ivshmem {
+        if matches!(transport, Transport::Ivshmem | Transport::Vsock) {
             return carrier::way(&server).reach(&server, &caller).expect("connecting").0;
         }
         tcp::reach(&server, &tcp::way(&server, &caller).expect("a way")).expect("connecting")
@@ -304,6 +312,12 @@ impl Drop for Oriond {
         let _ = std::fs::remove_file(&self.segment);
         let _ = std::fs::remove_dir_all(&self.dir);
     }
+}
+
+/// A port of vsock that no other test of this process has.
+fn next_port() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(7411);
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 pub fn over_tcp(address: &str) -> Server {

@@ -25,6 +25,7 @@ mod speed;
 #[cfg(debug_assertions)]
 mod takeover;
 mod trust;
+mod vsock;
 
 use harness::{Client, Oriond, Transport};
 
@@ -49,6 +50,10 @@ macro_rules! on_each_carrier {
             crate::on_each_carrier! { test tcp Tcp [$($argument),*] $(#[$attr])* }
             crate::on_each_carrier! { test tls Tls [$($argument),*] $(#[$attr])* }
             crate::on_each_carrier! { test ivshmem Ivshmem [$($argument),*] $(#[$attr])* }
+            crate::on_each_carrier! {
+                test vsock Vsock [$($argument),*]
+                #[ignore = "it takes vsock's loopback: dataplane/conformance/vm/vsock.sh has it"] $(#[$attr])*
+            }
             #[cfg(feature = "rdma")]
             crate::on_each_carrier! {
                 test rdma Rdma [$($argument),*]

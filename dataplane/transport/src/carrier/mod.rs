@@ -6,6 +6,7 @@
 //! | [`tcp`] | mirrored: threads copy what changes | the same, in one's own | a connection ends or falls silent |
 //! | [`rdma`] | mirrored: devices write what changes | the same | as by [`tcp`], or nothing is acknowledged |
 //! | [`ivshmem`] | shared: a device's memory is the worker's too | looked for | a word is not counted up |
+//! | [`vsock`] | mirrored, as by [`tcp`] | the same | a connection ends |
 //! | `doorbell` (for tests) | shared, as by [`shm`] | an eventfd for each seat | its socket closes |
 //!
 //! A carrier is a folder here, a line in [`WAYS`] and its name in `orion_wire::address`. What it needs of a server
@@ -19,6 +20,7 @@ pub mod ivshmem;
 pub mod rdma;
 mod shm;
 pub mod tcp;
+mod vsock;
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -38,6 +40,7 @@ static WAYS: &[&dyn Way] = &[
     &tcp::Tcp,
     &rdma::Rdma,
     &ivshmem::Ivshmem,
+    &vsock::Vsock,
     #[cfg(debug_assertions)]
     &doorbell::Doorbell,
 ];

@@ -8,6 +8,7 @@ mod ivshmem;
 mod rdma;
 mod shm;
 mod tcp;
+mod vsock;
 mod worker_side;
 
 use contract::Listener;
@@ -18,7 +19,7 @@ use super::settings::Settings;
 /// Each opens the places that the operator wants.
 type Open = fn(&Settings) -> Result<Vec<Box<dyn Listener>>, String>;
 
-const OPENED: &[Open] = &[shm::open, tcp::open, rdma::open, ivshmem::open];
+const OPENED: &[Open] = &[shm::open, tcp::open, rdma::open, ivshmem::open, vsock::open];
 
 pub fn open(settings: &Settings) -> Result<Vec<Box<dyn Listener>>, String> {
     let mut all = Vec::new();

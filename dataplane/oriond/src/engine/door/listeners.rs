@@ -43,7 +43,7 @@ impl Listeners {
     pub fn open(settings: &Settings) -> Result<Listeners, String> {
         let all: Vec<_> = carrier::open(settings)?.into_iter().map(|listener| (0, listener)).collect();
         if all.is_empty() {
-            return Err("nothing to listen on: give --socket, --listen, --rdma or --guest".into());
+            return Err("nothing to listen on: give --socket, --listen, --rdma, --guest or --vsock".into());
         }
         Ok(Listeners { all, deaf: Vec::new(), again_after: None, is_closed: false })
     }

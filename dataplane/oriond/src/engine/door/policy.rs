@@ -50,8 +50,8 @@ impl Policy {
         }
         match shown.peer {
             // A guest has its memory of the operator, and by that the way here.
-            Peer::Remote(_) | Peer::Guest { .. } if self.token.is_none() => None,
-            Peer::Remote(_) | Peer::Guest { .. } => {
+            Peer::Remote(_) | Peer::Guest { .. } | Peer::Machine(_) if self.token.is_none() => None,
+            Peer::Remote(_) | Peer::Guest { .. } | Peer::Machine(_) => {
                 refuse("the token is wrong or missing; set ORION_TOKEN or ORION_TOKEN_FILE".into())
             }
             Peer::Local { .. } => {

@@ -84,11 +84,18 @@ impl Receiver {
 
     /// # Safety
     /// `to` is valid for `len` bytes.
-    pub unsafe fn receive_all(&mut self, socket: &OwnedFd, to: *mut u8, len: usize, spin: Spin) -> io::Result<()> {
+    pub unsafe fn receive_all(
+        &mut self,
+        socket: &OwnedFd,
+        to: *mut u8,
+        len: usize,
+        flags: i32,
+        spin: Spin,
+    ) -> io::Result<()> {
         let mut have = 0;
         while have < len {
             // SAFETY: inside the caller's range.
-            have += unsafe { self.receive_some(socket, to.add(have), len - have, libc::MSG_WAITALL, &spin)? };
+            have += unsafe { self.receive_some(socket, to.add(have), len - have, flags, &spin)? };
         }
         Ok(())
     }

@@ -56,6 +56,9 @@ const LANE_SPIN: Duration = Duration::from_micros(200);
 /// Chunks that may wait for one lane. Bounds memory; the send pump waits beyond it.
 const CHUNKS_QUEUED_MAX: usize = 4096;
 
+/// Makes one more connection to the server.
+pub type Connect = Arc<dyn Fn() -> io::Result<OwnedFd> + Send + Sync>;
+
 pub struct Tcp;
 
 impl Way for Tcp {
@@ -81,27 +84,45 @@ impl Way for Tcp {
     ) -> Result<Attached, NoSession> {
         let way = way(server, caller)?;
         let begun = begin(self, server, caller, reach(server, &way)?)?;
-        let Begun { main, welcome, lane_key, memory, heap, is_proved } = begun;
-        let security = Security { is_proved, is_encrypted: Some(main.is_encrypted()) };
-        let (main, secured) = main.into_parts();
-
-        let (side, commands, scatter) = ApplicationSide::new(&memory, heap, listener, tuning)?;
-        let link = Arc::new(TcpLink {
-            main,
-            side,
-            lanes: (0..tuning.lanes.min(LANES_MAX)).map(|_| Lane::default()).collect(),
-            lanes_ready: AtomicUsize::new(0),
-            counts: LaneCounts::default(),
-            barrier_waits: AtomicU32::new(0),
-            awaited: Awaited::new().map_err(|e| format!("creating an eventfd failed: {e}"))?,
-            lane_spin: Spin::adaptive(LANE_SPIN.min(Duration::from_micros(tuning.spin_us))),
-        });
-        let address = server.host().expect("it was connected to").to_owned();
-        let belongs = Belongs { address, way, session: welcome.session, key: lane_key };
-        start_pumps(&link, commands, scatter, secured, belongs)
-            .map_err(|e| format!("starting the connection's threads failed: {e}"))?;
-        Ok(Attached::new(welcome, memory, heap, security, link))
+        let crossing = Some(begun.main.is_encrypted());
+        carry(begun, way, connector(host(server)?), crossing, tuning, listener)
     }
+}
+
+/// Has threads carry a session that has begun. `is_encrypted` is what is told of it.
+pub fn carry(
+    begun: Begun,
+    way: trust::Way,
+    connect: Connect,
+    is_encrypted: Option<bool>,
+    tuning: Tuning,
+    listener: Listener,
+) -> Result<Attached, NoSession> {
+    let Begun { main, welcome, lane_key, memory, heap, is_proved } = begun;
+    let security = Security { is_proved, is_encrypted };
+    let (main, secured) = main.into_parts();
+
+    let (side, commands, scatter) = ApplicationSide::new(&memory, heap, listener, tuning)?;
+    let link = Arc::new(TcpLink {
+        main,
+        side,
+        lanes: (0..tuning.lanes.min(LANES_MAX)).map(|_| Lane::default()).collect(),
+        lanes_ready: AtomicUsize::new(0),
+        counts: LaneCounts::default(),
+        barrier_waits: AtomicU32::new(0),
+        awaited: Awaited::new().map_err(|e| format!("creating an eventfd failed: {e}"))?,
+        lane_spin: Spin::adaptive(LANE_SPIN.min(Duration::from_micros(tuning.spin_us))),
+    });
+    let belongs = Belongs { connect, way, session: welcome.session, key: lane_key };
+    start_pumps(&link, commands, scatter, secured, belongs)
+        .map_err(|e| format!("starting the connection's threads failed: {e}"))?;
+    Ok(Attached::new(welcome, memory, heap, security, link))
+}
+
+/// To `host:port`.
+pub fn connector(address: &str) -> Connect {
+    let address = address.to_owned();
+    Arc::new(move || connect(&address))
 }
 
 fn host(server: &Server) -> Result<&str, String> {
@@ -111,7 +132,12 @@ fn host(server: &Server) -> Result<&str, String> {
 /// How to speak to the server. Who has its token need not know its certificate: each side proves to the other that it
 /// sees the same one.
 pub fn way(server: &Server, caller: &Caller) -> Result<trust::Way, String> {
-    let (address, trust) = (host(server)?, &caller.trust);
+    way_to(host(server)?, caller)
+}
+
+/// The same for `address`.
+pub fn way_to(address: &str, caller: &Caller) -> Result<trust::Way, String> {
+    let trust = &caller.trust;
     let goes_out = trust.always || !is_loopback(address);
     if goes_out && caller.token.is_some() && !trust.says_whom() && !trust.insecure {
         return trust.unproved_to(address, ENVIRONMENT);
@@ -125,6 +151,11 @@ pub fn way(server: &Server, caller: &Caller) -> Result<trust::Way, String> {
 /// A connection to the server, encrypted if the way is.
 pub fn reach(server: &Server, way: &trust::Way) -> Result<Channel, String> {
     let socket = connect(host(server)?).map_err(|e| unreachable(server, e))?;
+    agree(server, socket, way)
+}
+
+/// Keys for a connection, if the way is encrypted.
+pub fn agree(server: &Server, socket: OwnedFd, way: &trust::Way) -> Result<Channel, String> {
     let failed = |e: io::Error| match e.kind() {
         io::ErrorKind::InvalidData => format!("{server}: {e}"),
         _ => lost_during(server, "agreeing on keys", e),
@@ -397,7 +428,7 @@ fn serve_lane(link: &Arc<TcpLink>, index: usize, belongs: &Belongs) {
 /// What further connections of a session need.
 #[derive(Clone)]
 pub struct Belongs {
-    pub address: String,
+    pub connect: Connect,
     pub way: trust::Way,
     pub session: u64,
     pub key: LaneKey,
@@ -406,7 +437,7 @@ pub struct Belongs {
 impl Belongs {
     /// A further connection. Each side proves to the other that it knows what began the session.
     pub fn join(&self, lane: usize) -> io::Result<Channel> {
-        let socket = connect(&self.address)?;
+        let socket = (self.connect)()?;
         let refused = || io::Error::from(io::ErrorKind::PermissionDenied);
         socket::receive_timeout(socket.as_fd(), CONNECT_TIMEOUT.as_secs() as i64)?;
         let mut channel = Channel::open(socket, &self.way, &|_| {})?;
@@ -450,10 +481,11 @@ fn send_chunk(link: &TcpLink, socket: &OwnedFd, sender: &mut Sender, chunk: Heap
 }
 
 fn receive_chunks(link: &TcpLink, index: usize, socket: &OwnedFd, mut receiver: Receiver) -> Result<(), Death> {
+    let flags = socket::wait_for_all(socket.as_fd());
     let mut header = [0u8; STREAM_HEADER_BYTES];
     loop {
         // SAFETY: the header is ours.
-        unsafe { receiver.receive_all(socket, header.as_mut_ptr(), header.len(), link.lane_spin)? };
+        unsafe { receiver.receive_all(socket, header.as_mut_ptr(), header.len(), flags, link.lane_spin)? };
         let chunk = StreamHeader::decode(&header, link.side.heap.bytes())?;
         if chunk.frame != Frame::Chunk {
             return Err(Fault("a lane carries chunks only").into());
@@ -462,7 +494,7 @@ fn receive_chunks(link: &TcpLink, index: usize, socket: &OwnedFd, mut receiver: 
             link.side.heap.at(chunk.offset, chunk.len as u64).ok_or(Fault("range outside the session's host heap"))?;
         (link.side.listener.arriving)(chunk.offset, chunk.len as u64);
         // SAFETY: `at` gave `len` writable bytes.
-        unsafe { receiver.receive_all(socket, to, chunk.len as usize, link.lane_spin)? };
+        unsafe { receiver.receive_all(socket, to, chunk.len as usize, flags, link.lane_spin)? };
         (link.side.listener.arrived)(chunk.offset, chunk.len as u64);
         link.counts.add(index, chunk.len as u64);
         if link.barrier_waits.load(Ordering::SeqCst) != 0 {

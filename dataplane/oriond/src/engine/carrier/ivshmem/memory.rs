@@ -12,11 +12,12 @@ use std::sync::Arc;
 
 use orion_ring::sealed;
 use orion_transport::carrier::ivshmem::segment::{
-    BEAT_AT, GUEST_WORDS_AT, HOST_WORDS_AT, Head, Shape, To, WORDS_BYTES, Words, pieces,
+    BEAT_AT, FRONT_BYTES, GUEST_WORDS_AT, HOST_WORDS_AT, Head, Shape, To, WORDS_BYTES, Words, pieces,
 };
 
 pub struct Segment {
     file: File,
+    bytes: u64,
     pub shape: Shape,
 }
 
@@ -25,7 +26,7 @@ impl Segment {
     pub fn make(bytes: u64, sessions: usize) -> Result<Segment, String> {
         let shape = Shape::of(bytes, sessions)?;
         let file = sealed(c"orion-guest", bytes).map_err(|e| format!("making {} MiB failed: {e}", bytes >> 20))?;
-        Ok(Segment { file: file.into(), shape })
+        Ok(Segment { file: file.into(), bytes, shape })
     }
 
     /// A file that orion-shm has made and QEMU maps.
@@ -51,7 +52,7 @@ impl Segment {
         if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } != 0 {
             return Err(format!("another oriond serves {name}; give each its own"));
         }
-        Ok(Segment { file, shape })
+        Ok(Segment { file, bytes: found.len(), shape })
     }
 
     /// For whoever maps it.
@@ -62,6 +63,20 @@ impl Segment {
     /// Whether its name leads nowhere any more. Guests that have it go on; another one cannot open it.
     pub fn is_removed(&self) -> bool {
         self.file.metadata().is_ok_and(|found| found.nlink() == 0)
+    }
+
+    /// Sessions lie where nothing is read here, so a file that ends in the midst of them is looked for.
+    pub fn is_whole(&self) -> io::Result<()> {
+        let (found, bytes) = (self.file.metadata()?.len(), self.bytes);
+        match found >= bytes {
+            true => Ok(()),
+            false => Err(io::Error::other(format!("{found} bytes are left of {bytes}"))),
+        }
+    }
+
+    /// Whether there is room for what is said to the guest. Saying it makes a file longer that has been cut.
+    pub fn has_front(&self) -> bool {
+        self.file.metadata().is_ok_and(|found| found.len() >= FRONT_BYTES as u64)
     }
 
     /// What the guest says of each slot. Nothing of one that it is just changing.
@@ -134,7 +149,7 @@ impl Segment {
 
     /// So is all of it.
     pub fn clear_all(&self) -> io::Result<()> {
-        self.punch(0, self.file.metadata()?.len())
+        self.punch(0, self.bytes)
     }
 
     fn punch(&self, at: u64, bytes: u64) -> io::Result<()> {

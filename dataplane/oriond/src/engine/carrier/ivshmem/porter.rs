@@ -114,11 +114,14 @@ impl Porter {
                      more until oriond is started again"
                 );
                 self.slots.iter_mut().for_each(Slot::abandon);
-                return;
+                break;
             }
             self.wait();
         }
         // The guest is told if it still has the memory; where it has not there is nobody to tell.
+        if !self.segment.has_front() {
+            return;
+        }
         for (slot, held) in self.slots.iter().enumerate() {
             if let Slot::Held(held) = held {
                 let _ = self.segment.say(slot, held.words(1));
@@ -136,6 +139,7 @@ impl Porter {
         if now >= self.beat_after {
             self.beat_after = now + BEAT_INTERVAL;
             self.beats += 1;
+            self.segment.is_whole()?;
             self.segment.beat(self.beats)?;
             self.look_for_name();
         }

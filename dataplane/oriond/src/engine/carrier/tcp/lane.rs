@@ -3,12 +3,13 @@
 // UNSAFETY: hands pointers into the heap and into its own boxed buffers to the kernel. A `Lane` is boxed and freed only
 // when no request of its own is under way (`under_way`), and the heap is unmapped only after that.
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use orion_tls::handshake::Secured;
 use orion_transport::sealed::{Heard, Opening, Sealing};
+use orion_transport::socket::wait_for_all;
 use orion_transport::stream::{Frame, STREAM_HEADER_BYTES, StreamHeader};
 use orion_wire::Fault;
 use orion_wire::record::HeapRange;
@@ -36,6 +37,8 @@ pub struct Lane {
     out_first: usize,
     message: libc::msghdr,
     sending: bool,
+    /// Of what is received where it belongs.
+    receive_flags: i32,
     /// Where the connection is encrypted.
     sealed: Option<Box<Sealed>>,
     under_way: u32,
@@ -135,6 +138,7 @@ impl Lane {
         });
         let nothing = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
         Box::new(Lane {
+            receive_flags: wait_for_all(socket.as_fd()),
             socket,
             shared,
             index,
@@ -207,7 +211,7 @@ impl Lane {
         let (to, len) = self.place();
         self.under_way += 1;
         // SAFETY: the header is boxed with this object, the heap stays mapped.
-        unsafe { io.receive(slot, Did::Receive, self.socket.as_raw_fd(), to, len, libc::MSG_WAITALL) };
+        unsafe { io.receive(slot, Did::Receive, self.socket.as_raw_fd(), to, len, self.receive_flags) };
     }
 
     /// Opens what has come, and puts it where it would have come to.

@@ -45,11 +45,15 @@ struct Place {
     security: Arc<Security>,
 }
 
-/// The port of one that was killed is free when the kernel is done with its ring, some milliseconds after its end.
 pub(super) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    once_free(|| TcpListener::bind(address))
+}
+
+/// The port of one that was killed is free when the kernel is done with its ring, some milliseconds after its end.
+pub(super) fn once_free<T>(bind: impl Fn() -> io::Result<T>) -> io::Result<T> {
     let until = Instant::now() + PREDECESSOR_GONE;
     loop {
-        match TcpListener::bind(address) {
+        match bind() {
             Err(e) if e.kind() == io::ErrorKind::AddrInUse && Instant::now() < until => {
                 std::thread::sleep(Duration::from_millis(10));
             }
@@ -77,8 +81,13 @@ impl Listener for Place {
     }
 
     fn prepare(&self) -> Option<Prepare> {
-        Some(Arc::new(|session, memory, nursery| Ok(Arc::new(Shared::new(session, memory, nursery)?))))
+        Some(prepare())
     }
+}
+
+/// An engine carries a session over connections of any kind that are streams.
+pub(super) fn prepare() -> Prepare {
+    Arc::new(|session, memory, nursery| Ok(Arc::new(Shared::new(session, memory, nursery)?)))
 }
 
 impl Session for Shared {

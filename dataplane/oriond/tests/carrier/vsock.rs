@@ -1,0 +1,71 @@
+//! What is vsock's alone, where the kernel has none: the socket of a hypervisor that has vsock of its own. What crosses
+//! a machine's boundary is in `dataplane/conformance/vm/vsock.sh`.
+
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use orion_transport::channel::Channel;
+use orion_transport::client::Caller;
+use orion_wire::hello::kind;
+use orion_wire::refusal::Refusal;
+
+use crate::harness::{Oriond, Transport, hello, is_alive, request, token, wait_until};
+
+/// In a folder of its own.
+fn new_socket(name: &str) -> PathBuf {
+    let folder = std::env::temp_dir().join(format!("orion-vsock-{}-{name}", std::process::id()));
+    std::fs::create_dir(&folder).expect("a new folder");
+    folder.join("vm0.vsock_7411")
+}
+
+/// As the hypervisor does for a program in its machine.
+fn dial(socket: &Path) -> Channel {
+    Channel::from(OwnedFd::from(UnixStream::connect(socket).expect("connecting")))
+}
+
+#[test]
+fn a_hypervisors_own_vsock_leads_to_sessions_like_those_over_tcp() {
+    let socket = new_socket("session");
+    let server = Oriond::start(&["--vsock", socket.to_str().expect("a plain path")]);
+    let mut channel = dial(&socket);
+    let (welcome, _) = crate::death::begin(&mut channel);
+    let start = server.start_over(Transport::Tcp, 0x7000_0000_0000);
+    channel.send_frame(kind::START, &start.encode(), &[]).expect("sending");
+    assert_eq!(channel.recv_frame().expect("receiving").0, kind::STARTED);
+    server.wait_for_log(&["session begins", "vsock:machine=0"]);
+    drop(channel);
+    wait_until("the worker's end", || !is_alive(welcome.worker_pid));
+    let (status, log) = server.terminate();
+    assert!(status.success() && log.contains("vsock:2:7411"), "{log}");
+    assert!(!socket.exists());
+    std::fs::remove_dir(socket.parent().expect("its folder")).expect("removing");
+}
+
+#[test]
+fn who_comes_by_vsock_has_to_know_the_token() {
+    let socket = new_socket("token");
+    let _server = Oriond::start(&["--vsock", socket.to_str().expect("a plain path")]);
+    for wrong in [None, token("some other token than that")] {
+        let mut channel = dial(&socket);
+        let (request, _) = request(&mut channel, &Caller { token: wrong, ..hello() });
+        channel.send(&request, &[]).expect("sending");
+        let (answer, body, _) = channel.recv_frame().expect("receiving");
+        assert_eq!(answer, kind::REFUSED);
+        let said = Refusal::decode(&body).text;
+        assert!(said.contains("the token is wrong or missing"), "{said}");
+    }
+    drop(_server);
+    std::fs::remove_dir_all(socket.parent().expect("its folder")).expect("removing");
+}
+
+#[test]
+fn vsock_without_a_token_is_refused_in_words() {
+    let mut oriond = Command::new(env!("CARGO_BIN_EXE_oriond"));
+    oriond.args(["serve", "--driver", "echo", "--socket", "none", "--vsock", "7411"]);
+    let output = oriond.output().expect("starting oriond");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("refusing to listen on port 7411 of vsock"), "{said}");
+    assert!(said.contains("--token-file"), "{said}");
+}
