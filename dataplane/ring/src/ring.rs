@@ -111,10 +111,8 @@ impl Producer {
     /// Where the next `len` bytes go, if there is room. The caller writes them and calls [`Self::commit`].
     pub fn reserve(&mut self, len: usize) -> Result<Option<*mut u8>, Corrupt> {
         // The peer's line is read only when the room last seen is too small.
-        if self.room_seen < len as u64 {
-            if self.room()? < len as u64 {
-                return Ok(None);
-            }
+        if self.room_seen < len as u64 && self.room()? < len as u64 {
+            return Ok(None);
         }
         Ok(Some(self.ring.pointer(self.head)))
     }

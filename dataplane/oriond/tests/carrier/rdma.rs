@@ -116,7 +116,7 @@ fn notices_against_the_rules_end_their_own_session_with_one_line() {
 
 #[test]
 #[ignore = "it takes an RDMA device: dataplane/conformance/vm/rdma.sh has one"]
-fn a_write_beside_the_inbox_ends_its_own_session_only() {
+fn a_write_beside_what_is_shown_ends_its_own_session_only() {
     let server = serving();
     let mut bystander = Client::attach(&server, Transport::Rdma);
     // The last byte, and seven behind it; of the words behind records, one more.
@@ -169,16 +169,19 @@ fn positions_that_cannot_be_end_their_own_session_over_rdma() {
     let mut bystander = Client::attach(&server, Transport::Rdma);
     let command = record(0x101, 1, &[1; 40]);
     let end = command.len() as u64;
-    for (i, bad) in [COMMAND_BYTES + 8, 1 << 40, u64::MAX, end - 8].into_iter().enumerate() {
-        let (channel, welcome, pair, connected) = by_hand(&server, |_| {});
+    for (i, bad) in [COMMAND_BYTES + end + 8, 1 << 40, u64::MAX, end - 8].into_iter().enumerate() {
+        let memory = Memory::create(Layout { heap_bytes: 1 << 20 }).expect("memory");
+        let (channel, welcome, pair, connected, _) = with_ring(&server, &memory, |_| {});
         connected.expect("it keeps to the rules so far");
+        let mut answers = memory.consumer(Which::Reply).expect("a ring");
         write(&pair, &command, Place::Ring(0), None);
         write(&pair, &words_of(end), Place::Placed, Some(Notice::Placed(end as u32)));
-        // Whoever has not come to it sees the next one only; a position that went back is not so far off then.
-        std::thread::sleep(Duration::from_millis(200));
+        // It was answered, so it was seen.
+        wait_until("the answer", || answers.next().expect("positions").is_some());
         write(&pair, &words_of(bad), Place::Placed, Some(Notice::Placed(8)));
-        server.wait_for_log(&["ring positions are impossible"]);
-        server.wait_for_log(&["session ends", &format!("session={}", welcome.session)]);
+        let session = format!("session={}", welcome.session);
+        server.wait_for_log(&["worker says", &session, "ring positions are impossible"]);
+        server.wait_for_log(&["session ends", &session]);
         drop(channel);
         assert_eq!(bystander.call(0x101, &[i as u8; 8]), [i as u8; 8]);
     }

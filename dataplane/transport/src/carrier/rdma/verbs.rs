@@ -15,7 +15,9 @@ use rdma_mummy_sys as sys;
 
 use super::choice::{VerbsPort, mtu_bytes, mtu_number};
 use super::ends::{End, RingEnd};
-use super::limits::{ACKNOWLEDGED_WITHIN, PEER_RING_BYTES_MAX, RECEIVES, RETRIES, RING_BYTES, STAGE_BYTES, WORKS_MAX};
+use super::limits::{
+    ACKNOWLEDGED_WITHIN, BATCH_WORKS_MAX, PEER_RING_BYTES_MAX, RECEIVES, RETRIES, RING_BYTES, STAGE_BYTES, WORKS_MAX,
+};
 use super::works::{Done, Outcome, Place, Work};
 use crate::proof::fresh_nonce;
 
@@ -263,6 +265,8 @@ fn state_words(state: sys::ibv_port_state::Type) -> &'static str {
 
 /// An inbox, an outbox, and a stage behind it.
 const REGION_BYTES: usize = 2 * RING_BYTES + STAGE_BYTES;
+/// Works that are handed over together.
+const BATCH: usize = BATCH_WORKS_MAX as usize;
 /// What is locked in memory for a session: that, and the ring that the other side writes into.
 const LOCKED_BYTES_MAX: usize = REGION_BYTES + PEER_RING_BYTES_MAX;
 
@@ -421,7 +425,7 @@ impl Pair {
                 outbox,
                 inbox,
                 offered: OnceLock::new(),
-                domain: domain,
+                domain,
                 region,
                 device,
                 inline_bytes,
@@ -592,38 +596,63 @@ impl Pair {
     /// For tests: writes where nothing is to be written.
     #[cfg(debug_assertions)]
     pub fn post_unchecked(&self, to: Place, bytes: usize) -> Result<(), String> {
-        self.post_one(&Work { from: 0, to, bytes, notice: None, token: Some(1) })
+        self.hand_over(&[Work { from: 0, to, bytes, notice: None, token: Some(1) }])
     }
 
     /// Hands writes to the device, which does them in this order.
     pub fn post(&self, works: &[Work]) -> Result<(), String> {
-        works.iter().try_for_each(|work| {
+        for work in works {
             let (at, most) = match work.to {
                 Place::Inbox(at) => (at, RING_BYTES),
                 Place::Ring(at) => (at, self.peer_ring_bytes()),
                 Place::Placed => (0, PLACED_BYTES),
             };
             assert!(at + work.bytes <= most, "a write beside what it is meant for");
-            self.post_one(work)
-        })
+        }
+        self.hand_over(works)
     }
 
-    fn post_one(&self, work: &Work) -> Result<(), String> {
-        use sys::{ibv_send_flags as flags, ibv_wr_opcode as opcode};
+    /// All at once: telling the device is what costs.
+    fn hand_over(&self, works: &[Work]) -> Result<(), String> {
+        // SAFETY: all-zero is valid for these structs of numbers and pointers.
+        let (mut requests, mut parts): ([sys::ibv_send_wr; BATCH], [sys::ibv_sge; BATCH]) =
+            unsafe { std::mem::zeroed() };
+        for (i, work) in works.iter().enumerate() {
+            parts[i] = self.part(work);
+            requests[i] = self.request(work, &mut parts[i]);
+        }
+        // They are where they stay.
+        for i in 1..works.len() {
+            requests[i - 1].next = &raw mut requests[i];
+        }
+        let mut bad = null_mut();
+        // SAFETY: the requests and their one element each are locals that are read before the call returns; what they
+        // name stays there until the device has completed it.
+        match unsafe { sys::ibv_post_send(self.qp.get(), requests.as_mut_ptr(), &mut bad) } {
+            0 => Ok(()),
+            e => Err(format!("handing a write to the RDMA device failed: {}", io::Error::from_raw_os_error(e))),
+        }
+    }
+
+    fn part(&self, work: &Work) -> sys::ibv_sge {
         assert!(work.from + work.bytes <= RING_BYTES + STAGE_BYTES, "a write from outside of what is to be written");
-        let peer = self.peer();
-        let (remote_addr, rkey) = match work.to {
-            Place::Inbox(at) => (peer.inbox + at as u64, peer.key),
-            Place::Ring(at) => (peer.ring.data + at as u64, peer.ring.key),
-            Place::Placed => (peer.ring.placed, peer.ring.placed_key),
-        };
         // SAFETY: the offset is inside of the outbox and its stage; the regions and their keys are there.
-        let mut from = unsafe {
+        unsafe {
             sys::ibv_sge {
                 addr: self.outbox().add(work.from) as u64,
                 length: work.bytes as u32,
                 lkey: (*self.outbox.get()).lkey,
             }
+        }
+    }
+
+    fn request(&self, work: &Work, part: &mut sys::ibv_sge) -> sys::ibv_send_wr {
+        use sys::{ibv_send_flags as flags, ibv_wr_opcode as opcode};
+        let peer = self.peer();
+        let (remote_addr, rkey) = match work.to {
+            Place::Inbox(at) => (peer.inbox + at as u64, peer.key),
+            Place::Ring(at) => (peer.ring.data + at as u64, peer.ring.key),
+            Place::Placed => (peer.ring.placed, peer.ring.placed_key),
         };
         // SAFETY: all-zero is valid for this struct of numbers and pointers.
         let mut wr: sys::ibv_send_wr = unsafe { std::mem::zeroed() };
@@ -634,7 +663,7 @@ impl Pair {
         wr.imm_data_invalidated_rkey_union.imm_data = work.notice.unwrap_or_default().to_be();
         wr.wr.rdma = sys::rdma_t { remote_addr, rkey };
         if work.bytes > 0 {
-            (wr.sg_list, wr.num_sge) = (&raw mut from, 1);
+            (wr.sg_list, wr.num_sge) = (part, 1);
         }
         if let Some(token) = work.token {
             wr.wr_id = token;
@@ -643,13 +672,7 @@ impl Pair {
         if work.bytes > 0 && work.bytes <= self.inline_bytes {
             wr.send_flags |= flags::IBV_SEND_INLINE.0;
         }
-        let mut bad = null_mut();
-        // SAFETY: the request and its one element are locals that are read before the call returns; what they name
-        // stays there until the device has completed it.
-        match unsafe { sys::ibv_post_send(self.qp.get(), &mut wr, &mut bad) } {
-            0 => Ok(()),
-            e => Err(format!("handing a write to the RDMA device failed: {}", io::Error::from_raw_os_error(e))),
-        }
+        wr
     }
 
     /// Lets one more notice of the other side's come.
