@@ -11,6 +11,9 @@
 //! at the position again; the other side publishes the position and then looks at the flag. Both pairs are
 //! SeqCst, because with anything weaker both could read the old value and the wake-up would be lost (the loom
 //! test `no_wakeup_is_lost` fails with Release/Acquire).
+//!
+//! A carrier's device may write into a ring beside its producer, in turns with it: records, then where they end
+//! ([`PlacedWords`]). The head is whichever of the two is further, so neither ever writes the other's word.
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -31,10 +34,30 @@ impl std::fmt::Display for Corrupt {
 #[repr(C, align(64))]
 pub struct Line<T>(pub T);
 
+/// Where a producer stands, and where a device does that writes for it.
+#[repr(C, align(64))]
+pub struct Head {
+    own: AtomicU64,
+    placed: [AtomicU64; 2],
+}
+
+/// What a device writes behind records: their end, and a word by which it is known to be whole. Nobody promises that a
+/// device writes eight bytes at once (the one of Soft-RoCE copies them one by one), so a reader may see some of the one
+/// position and some of the next. Zeros are no position.
+pub type PlacedWords = [u64; 2];
+pub const PLACED_OFFSET: usize = std::mem::offset_of!(Head, placed);
+pub const PLACED_BYTES: usize = 16;
+
+#[must_use]
+pub fn placed_words(end: u64) -> PlacedWords {
+    // An odd factor: what is mixed of two positions does not fit what is mixed of their words.
+    [end, !end.wrapping_mul(0x9e37_79b9_7f4a_7c15)]
+}
+
 /// Lies in shared memory: every field is an atomic, every value may be hostile.
 #[repr(C)]
 pub struct Control {
-    pub head: Line<AtomicU64>,
+    pub head: Head,
     pub tail: Line<AtomicU64>,
     /// 1 while the consumer sleeps (or is about to) because the ring is empty.
     pub consumer_sleeps: Line<AtomicU32>,
@@ -46,7 +69,7 @@ impl Control {
     #[cfg(all(test, loom))]
     fn new() -> Control {
         Control {
-            head: Line(AtomicU64::new(0)),
+            head: Head { own: AtomicU64::new(0), placed: [AtomicU64::new(0), AtomicU64::new(0)] },
             tail: Line(AtomicU64::new(0)),
             consumer_sleeps: Line(AtomicU32::new(0)),
             producer_sleeps: Line(AtomicU32::new(0)),
@@ -61,18 +84,48 @@ impl Control {
         if used > capacity { Err(Corrupt) } else { Ok(capacity - used) }
     }
 
+    /// As [`Self::room`], where a device writes into the ring as well: the consumer may have taken what it has placed
+    /// before this end has heard of it.
+    pub fn room_beside_device(&self, head: u64, capacity: u64) -> Result<u64, Corrupt> {
+        // Acquire as above.
+        let ahead = self.tail.0.load(Ordering::Acquire).wrapping_sub(head);
+        if ahead <= capacity { Ok(capacity) } else { self.room(head, capacity) }
+    }
+
     /// Bytes ready for the consumer, whose own position is `tail`.
     pub fn ready(&self, tail: u64, capacity: u64) -> Result<u64, Corrupt> {
-        // Acquire pairs with the store in `publish_to`: the bytes up to head are written.
-        let head = self.head.0.load(Ordering::Acquire);
-        let ready = head.wrapping_sub(tail);
+        self.ready_of(self.placed().unwrap_or(0), tail, capacity)
+    }
+
+    /// As [`Self::ready`], of where a device was last seen to be.
+    pub fn ready_of(&self, placed: u64, tail: u64, capacity: u64) -> Result<u64, Corrupt> {
+        let ready = self.written(placed).wrapping_sub(tail);
         if ready > capacity { Err(Corrupt) } else { Ok(ready) }
+    }
+
+    /// Up to where bytes are written, by whomever.
+    pub fn written(&self, placed: u64) -> u64 {
+        // SeqCst for the sleeper's second look. It pairs with the store in `publish_to`: the bytes up to head are
+        // written.
+        self.head.own.load(Ordering::SeqCst).max(placed)
+    }
+
+    /// Up to where a device has. Nothing while it is just writing that.
+    pub fn placed(&self) -> Option<u64> {
+        // SeqCst as above; a device writes these behind the bytes that they tell of.
+        let words = [0, 1].map(|i| self.head.placed[i].load(Ordering::SeqCst));
+        (words == placed_words(words[0])).then_some(words[0])
     }
 
     /// Publishes bytes up to `head`; true if the consumer has to be woken.
     pub fn publish_to(&self, head: u64) -> bool {
-        self.head.0.store(head, Ordering::SeqCst);
+        self.head.own.store(head, Ordering::SeqCst);
         store_before_load();
+        self.is_consumer_to_wake()
+    }
+
+    /// Bytes were written, by whomever: true if the consumer has to be woken.
+    pub fn is_consumer_to_wake(&self) -> bool {
         self.consumer_sleeps.0.load(Ordering::SeqCst) != 0 && self.consumer_sleeps.0.swap(0, Ordering::SeqCst) != 0
     }
 
@@ -87,7 +140,7 @@ impl Control {
     pub fn consumer_may_sleep(&self, tail: u64) -> bool {
         self.consumer_sleeps.0.store(1, Ordering::SeqCst);
         store_before_load();
-        self.head.0.load(Ordering::SeqCst) == tail
+        self.written(self.placed().unwrap_or(0)) == tail
     }
 
     /// The producer is about to sleep until more than `room` bytes are free: true if it may.

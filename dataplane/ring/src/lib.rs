@@ -35,7 +35,7 @@ pub use control::Corrupt;
 #[cfg(not(loom))]
 pub use memory::{Heap, Layout, Memory};
 #[cfg(not(loom))]
-pub use ring::{Ahead, Consumer, Lookahead, Producer, Releaser};
+pub use ring::{Ahead, Consumer, Lookahead, Producer, Reach, Releaser};
 #[cfg(not(loom))]
 pub use sealed::sealed;
 #[cfg(not(loom))]

@@ -12,7 +12,7 @@ use orion_wire::Fault;
 use orion_wire::record::{HEADER_BYTES, Header};
 
 use crate::bell::{Bell, Seat};
-use crate::control::{Control, Corrupt};
+use crate::control::{Control, Corrupt, PLACED_OFFSET};
 use crate::spin::Spin;
 
 /// A ring as one side sees it. The data is mapped twice in a row, so `capacity` bytes from any position are
@@ -60,12 +60,48 @@ pub struct Producer {
     /// What the peer knows of: records appended since are not published yet.
     published: u64,
     room_seen: u64,
+    /// A device writes into the ring as well.
+    beside_device: bool,
+}
+
+/// What a device has to reach to write into a ring.
+#[derive(Debug, Clone, Copy)]
+pub struct Reach {
+    pub data: *mut u8,
+    pub bytes: usize,
+    /// [`crate::control::PlacedWords`], behind the bytes that they tell of.
+    pub placed: *mut u8,
 }
 
 impl Producer {
     pub(crate) fn new(ring: RingView, bell: Arc<dyn Bell>) -> Producer {
-        let head = ring.control.head.0.load(Ordering::Acquire);
-        Producer { ring, bell, head, published: head, room_seen: 0 }
+        let head = ring.control.written(ring.control.placed().unwrap_or(0));
+        Producer { ring, bell, head, published: head, room_seen: 0, beside_device: false }
+    }
+
+    /// Lets a device write as well, in turns with this end. How they take turns is the carrier's: neither looks at the
+    /// other's position, and the consumer goes by the one that is further.
+    pub fn beside_device(&mut self) -> Reach {
+        self.beside_device = true;
+        let head = (&raw const self.ring.control.head).cast_mut().cast::<u8>();
+        // SAFETY: inside of the control page.
+        let placed = unsafe { head.add(PLACED_OFFSET) };
+        Reach { data: self.ring.data, bytes: self.ring.capacity as usize, placed }
+    }
+
+    /// The device has written `len` bytes behind all that was written before: wakes the consumer if it sleeps. False
+    /// where there was no room for them, and they lie over others.
+    pub fn placed(&mut self, len: usize) -> Result<bool, Corrupt> {
+        if self.reserve(len)?.is_none() {
+            return Ok(false);
+        }
+        self.advance(len);
+        self.published = self.head;
+        // The position was seen to be there, by whom this is called: the flag is looked at after it.
+        if self.ring.control.is_consumer_to_wake() {
+            self.ring_for_consumer();
+        }
+        Ok(true)
     }
 
     pub fn capacity(&self) -> u64 {
@@ -75,11 +111,8 @@ impl Producer {
     /// Where the next `len` bytes go, if there is room. The caller writes them and calls [`Self::commit`].
     pub fn reserve(&mut self, len: usize) -> Result<Option<*mut u8>, Corrupt> {
         // The peer's line is read only when the room last seen is too small.
-        if self.room_seen < len as u64 {
-            self.room_seen = self.ring.control.room(self.head, self.ring.capacity)?;
-            if self.room_seen < len as u64 {
-                return Ok(None);
-            }
+        if self.room_seen < len as u64 && self.room()? < len as u64 {
+            return Ok(None);
         }
         Ok(Some(self.ring.pointer(self.head)))
     }
@@ -96,7 +129,11 @@ impl Producer {
 
     /// Bytes that could be written now.
     pub fn room(&mut self) -> Result<u64, Corrupt> {
-        self.room_seen = self.ring.control.room(self.head, self.ring.capacity)?;
+        let (control, capacity) = (self.ring.control, self.ring.capacity);
+        self.room_seen = match self.beside_device {
+            false => control.room(self.head, capacity)?,
+            true => control.room_beside_device(self.head, capacity)?,
+        };
         Ok(self.room_seen)
     }
 
@@ -218,6 +255,8 @@ pub struct Consumer {
     bell: Arc<dyn Bell>,
     tail: u64,
     ready_seen: u64,
+    /// Up to where a device has written, when it was last looked at.
+    placed_seen: u64,
     /// `tail`, for those who look ahead.
     position: Arc<AtomicU64>,
 }
@@ -225,12 +264,18 @@ pub struct Consumer {
 impl Consumer {
     pub(crate) fn new(ring: RingView, bell: Arc<dyn Bell>) -> Consumer {
         let tail = ring.control.tail.0.load(Ordering::Acquire);
-        Consumer { ring, bell, tail, ready_seen: 0, position: Arc::new(AtomicU64::new(tail)) }
+        Consumer { ring, bell, tail, ready_seen: 0, placed_seen: 0, position: Arc::new(AtomicU64::new(tail)) }
     }
 
     /// Bytes that can be read now.
     pub fn ready(&mut self) -> Result<u64, Corrupt> {
-        self.ready_seen = self.ring.control.ready(self.tail, self.ring.capacity)?;
+        if let Some(placed) = self.ring.control.placed() {
+            if placed < self.placed_seen {
+                return Err(Corrupt);
+            }
+            self.placed_seen = placed;
+        }
+        self.ready_seen = self.ring.control.ready_of(self.placed_seen, self.tail, self.ring.capacity)?;
         Ok(self.ready_seen)
     }
 
@@ -240,7 +285,7 @@ impl Consumer {
 
     /// Up to where the producer says that it has written, to be shown: nothing is read by it.
     pub fn published(&self) -> u64 {
-        self.ring.control.head.0.load(Ordering::Relaxed)
+        self.ring.control.written(self.placed_seen)
     }
 
     /// For another thread, to see what is coming while this end is held up.
@@ -365,6 +410,8 @@ impl Releaser {
     }
 }
 
+const LOOKS_AHEAD_MAX: usize = 1000;
+
 /// Reads records that a consumer has not come to yet, from another thread of its process.
 pub struct Lookahead {
     ring: RingView,
@@ -376,7 +423,7 @@ impl Lookahead {
     /// meanwhile: then the bytes may have been others.
     pub fn find<T>(&self, mut wanted: impl FnMut(&Ahead<'_>) -> Option<T>) -> Option<T> {
         let from = self.position.load(Ordering::SeqCst);
-        let ready = self.ring.control.ready(from, self.ring.capacity).ok()?;
+        let ready = self.ready(from)?;
         let mut at = 0;
         while ready - at >= HEADER_BYTES as u64 {
             let header = Header::decode(&self.copy(from + at)).ok()?;
@@ -388,6 +435,17 @@ impl Lookahead {
                 return (self.position.load(Ordering::SeqCst) == from).then_some(found);
             }
             at += header.size as u64;
+        }
+        None
+    }
+
+    /// A device that is just writing where it stands has done so in a moment; till then there is less than was passed.
+    fn ready(&self, from: u64) -> Option<u64> {
+        for _ in 0..LOOKS_AHEAD_MAX {
+            if let Ok(ready) = self.ring.control.ready(from, self.ring.capacity) {
+                return Some(ready);
+            }
+            std::hint::spin_loop();
         }
         None
     }
@@ -436,6 +494,7 @@ fn rouse(bell: &dyn Bell, seat: Seat) {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::control::placed_words;
     use crate::memory::{Layout, Memory, Which};
 
     fn record(op: u16, body: &[u8]) -> Vec<u8> {
@@ -552,9 +611,107 @@ mod tests {
         let mut c = memory.consumer(Which::Event).unwrap();
         p.ring.control.tail.0.store(99, Ordering::SeqCst);
         assert_eq!(p.room(), Err(Corrupt));
-        c.ring.control.head.0.store(1 << 40, Ordering::SeqCst);
+        c.ring.control.publish_to(1 << 40);
         assert_eq!(c.ready(), Err(Corrupt));
         assert!(c.next().is_err());
+    }
+
+    /// As a device does it: bytes, then where they end, in whatever pieces.
+    fn place(reach: Reach, at: u64, bytes: &[u8], words: [u64; 2]) {
+        // SAFETY: inside of the ring, which nobody else writes meanwhile; the words are read as atomics.
+        unsafe {
+            for (i, byte) in bytes.iter().enumerate() {
+                reach.data.add((at as usize + i) % reach.bytes).write_volatile(*byte);
+            }
+            words.iter().enumerate().for_each(|(i, word)| reach.placed.cast::<u64>().add(i).write_volatile(*word));
+        }
+    }
+
+    #[test]
+    fn a_producer_and_a_device_take_turns() {
+        let memory = Memory::create(Layout { heap_bytes: 1 << 20 }).unwrap();
+        let (mut p, mut c) = (memory.producer(Which::Event).unwrap(), memory.consumer(Which::Event).unwrap());
+        let reach = p.beside_device();
+        let (mut at, mut body) = (0, Vec::new());
+        // Far enough to go around the ring.
+        for i in 0..3000u64 {
+            let r = record(i as u16, &[i as u8; 1000]);
+            at += r.len() as u64;
+            if i % 3 == 0 {
+                assert!(p.push(&[&r]).unwrap());
+            } else {
+                place(reach, at - r.len() as u64, &r, placed_words(at));
+            }
+            let h = c.next().unwrap().expect("it is there");
+            c.body(&h, &mut body);
+            assert_eq!((h.op, &body[..]), (i as u16, &[i as u8; 1000][..]));
+            c.consume(h.size as usize);
+            if i % 3 != 0 {
+                // The consumer was quicker than the word of it.
+                assert_eq!(p.room(), Ok(1 << 20));
+                assert_eq!(p.placed(r.len()), Ok(true));
+                assert_eq!(p.room(), Ok(1 << 20));
+            }
+        }
+        assert_eq!(c.next(), Ok(None));
+    }
+
+    #[test]
+    fn half_of_a_device_s_position_is_none() {
+        let memory = Memory::create(Layout { heap_bytes: 1 << 20 }).unwrap();
+        let (mut p, mut c) = (memory.producer(Which::Event).unwrap(), memory.consumer(Which::Event).unwrap());
+        let reach = p.beside_device();
+        let bytes = |position| -> [u8; 16] {
+            let words: [u64; 2] = placed_words(position);
+            std::array::from_fn(|i| words[i / 8].to_le_bytes()[i % 8])
+        };
+        for (from, to) in [(0, 0x1008), (0x1f8, 0x200), (0xfff8, 0x1_0000), (0x1_0000, 0x2_0100)] {
+            for cut in 1..16 {
+                // Each of the ways to write one behind the other.
+                for mixed in [
+                    [&bytes(to)[..cut], &bytes(from)[cut..]].concat(),
+                    [&bytes(from)[..cut], &bytes(to)[cut..]].concat(),
+                ] {
+                    let words = [0, 8].map(|i| u64::from_le_bytes(mixed[i..i + 8].try_into().unwrap()));
+                    place(reach, 0, &[], words);
+                    let seen = c.ring.control.placed();
+                    assert!(
+                        seen.is_none() || seen == Some(from) || seen == Some(to),
+                        "{from:#x} {to:#x} {cut}: {seen:x?}"
+                    );
+                }
+            }
+        }
+        place(reach, 0, &[], placed_words(64));
+        assert_eq!(c.ready(), Ok(64));
+        c.consume(64);
+        // The position before it is what counts until it is whole.
+        place(reach, 0, &[], [72, placed_words(64)[1]]);
+        assert_eq!((c.ready(), c.next()), (Ok(0), Ok(None)));
+        place(reach, 0, &[], placed_words(72));
+        assert_eq!(c.ready(), Ok(8));
+    }
+
+    #[test]
+    fn a_device_s_position_that_cannot_be_is_corrupt() {
+        let memory = Memory::create(Layout { heap_bytes: 1 << 20 }).unwrap();
+        let (mut p, mut c) = (memory.producer(Which::Event).unwrap(), memory.consumer(Which::Event).unwrap());
+        let reach = p.beside_device();
+        for beyond in [(1 << 20) + 8, 1 << 40, u64::MAX] {
+            place(reach, 0, &[], placed_words(beyond));
+            assert_eq!(c.ready(), Err(Corrupt));
+            // Nor does anybody sleep over it.
+            assert!(!c.may_sleep());
+            let mut c = memory.consumer(Which::Event).unwrap();
+            assert_eq!(c.ready(), Err(Corrupt));
+        }
+        let mut c = memory.consumer(Which::Event).unwrap();
+        place(reach, 0, &[], placed_words(128));
+        assert_eq!(c.ready(), Ok(128));
+        place(reach, 0, &[], placed_words(64));
+        assert_eq!(c.ready(), Err(Corrupt), "it went back");
+        // More than there is room for.
+        assert_eq!((p.placed(1 << 20), p.placed(8)), (Ok(true), Ok(false)));
     }
 
     #[test]

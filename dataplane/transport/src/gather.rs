@@ -42,8 +42,10 @@ pub struct Gather {
     ends_with_copy_out: bool,
     /// The last collection took all that was ready.
     drained: bool,
-    /// Ring bytes in all batches so far: less than what was collected, for some records stay behind.
+    /// Commands or replies in all batches so far, in bytes: less than what was collected, for some records stay behind.
     carried: u64,
+    /// Something in the batch goes ahead of commands or replies that follow it.
+    ahead: bool,
 }
 
 // SAFETY: the pointers lead to memory that lives as long as the session and is not tied to a thread.
@@ -62,6 +64,7 @@ impl Default for Gather {
             ends_with_copy_out: false,
             drained: true,
             carried: 0,
+            ahead: false,
         }
     }
 }
@@ -78,6 +81,7 @@ impl Gather {
         self.sent = 0;
         self.bytes = 0;
         self.ends_with_copy_out = false;
+        self.ahead = false;
     }
 
     /// Whether a wait for the last record is likely to follow at once: `tensor.item()` is a copy and a wait.
@@ -90,9 +94,44 @@ impl Gather {
         self.drained
     }
 
-    /// Ring bytes in all batches so far, as the other side counts them.
+    /// Commands or replies in all batches so far, in bytes, as the other side counts them.
     pub fn carried(&self) -> u64 {
         self.carried
+    }
+
+    /// So many bytes more have gone another way.
+    pub fn carry(&mut self, bytes: usize) {
+        self.carried += bytes as u64;
+    }
+
+    /// Whether what follows the batch may not come before it. Events are in no order with what follows them, nor is
+    /// what a worker has taken.
+    pub fn is_ahead(&self) -> bool {
+        self.ahead
+    }
+
+    /// Whether nothing is left to be sent of what was collected.
+    pub fn is_idle(&self) -> bool {
+        self.parts.is_empty() && self.rest.bytes == 0 && self.striping.bytes == 0
+    }
+
+    /// Bytes of whole records that are ready and that travel as they are, with nothing of the heap ahead of them: at
+    /// most so many.
+    pub fn plain(&self, frame: Frame, from: &mut Consumer, most: usize) -> Result<usize, Fault> {
+        let ready = from.ready().map_err(|_| Fault("ring positions are impossible"))? as usize;
+        let ready = ready.min(most);
+        let mut at = 0;
+        while ready - at >= HEADER_BYTES {
+            let mut bytes = [0u8; HEADER_BYTES];
+            from.copy(at, &mut bytes);
+            let header = Header::decode(&bytes)?;
+            let size = header.size as usize;
+            if ready - at < size || !travels_as_it_is(frame, header.op) {
+                break;
+            }
+            at += size;
+        }
+        Ok(at)
     }
 
     /// Begins a batch by telling a client what its worker has taken.
@@ -228,7 +267,9 @@ impl Gather {
         // A batch ends with the record that passes its limit, so a run may need two frames.
         for start in (0..len).step_by(FRAME_LEN_MAX as usize) {
             let len = (len - start).min(FRAME_LEN_MAX as usize);
-            self.carried += len as u64;
+            if matches!(frame, Frame::Command | Frame::Reply) {
+                self.carried += len as u64;
+            }
             self.header(StreamHeader { frame, len: len as u32, offset: 0 });
             // SAFETY: the ring is mapped twice in a row, so the bytes that are ready are contiguous.
             self.part(unsafe { from.pointer().add(skip + start) }, len);
@@ -284,6 +325,7 @@ impl Gather {
     }
 
     fn header(&mut self, header: StreamHeader) {
+        self.ahead |= !matches!(header.frame, Frame::Event | Frame::Taken);
         self.scratch(&header.encode());
     }
 
@@ -299,6 +341,11 @@ impl Gather {
         self.parts.push(libc::iovec { iov_base: from.cast_mut().cast(), iov_len: len });
         self.bytes += len as u64;
     }
+}
+
+/// Whether a record is all that the other side has to get. The worker takes patches itself.
+fn travels_as_it_is(frame: Frame, op: u16) -> bool {
+    op != op::HEAP_WRITTEN && (frame == Frame::Command || op != op::HEAP_PATCH && op != op::HEAP_SETTLED)
 }
 
 #[cfg(test)]
@@ -361,6 +408,55 @@ mod tests {
         let heap_frame = (4, 1 << 20);
         assert_eq!(seen, [(1, 32), heap_frame, heap_frame, heap_frame, (1, 32)]);
         assert_eq!(c.next(), Ok(None));
+    }
+
+    #[test]
+    fn records_travel_as_they_are_up_to_the_first_that_brings_something() {
+        let memory = Memory::create(Layout { heap_bytes: 1 << 20 }).unwrap();
+        let heap = memory.map_heap(None).unwrap();
+        let range = [0u8; 16];
+        let plain = [record(0x100, &[1; 8]), record(0x101, &[2; 80]), record(0x102, &[])];
+        let cases = [
+            (Frame::Command, op::HEAP_WRITTEN, 3),
+            (Frame::Command, op::HEAP_PATCH, 5),
+            (Frame::Reply, op::HEAP_PATCH, 3),
+            (Frame::Reply, op::HEAP_SETTLED, 3),
+            (Frame::Reply, op::HEAP_WRITTEN, 3),
+        ];
+        for (frame, op, records) in cases {
+            let (mut p, mut c) = (memory.producer(Which::Event).unwrap(), memory.consumer(Which::Event).unwrap());
+            let other = record(op, if op == op::HEAP_SETTLED { &[] } else { &range });
+            let all = [&plain[..], &[other, plain[0].clone()]].concat();
+            all.iter().for_each(|r| assert!(p.push(&[r]).unwrap()));
+            let mut g = Gather::default();
+            let bytes = |n: usize| all[..n].iter().map(Vec::len).sum::<usize>();
+            assert_eq!(g.plain(frame, &mut c, usize::MAX), Ok(bytes(records)), "{op:#x}");
+            // Whole ones, as far as there is room.
+            assert_eq!(g.plain(frame, &mut c, bytes(3) - 1), Ok(bytes(2)));
+            assert_eq!(g.plain(frame, &mut c, 8), Ok(0));
+            c.consume(bytes(records));
+            assert_eq!((g.is_idle(), g.is_ahead(), g.carried()), (true, false, 0));
+            let n = g.collect(frame, &mut c, &heap, &mut NoLanes).unwrap();
+            assert_eq!((g.is_idle(), g.is_ahead()), (n == 0, n > 0));
+            c.consume(n);
+        }
+    }
+
+    #[test]
+    fn events_are_ahead_of_nothing() {
+        let memory = Memory::create(Layout { heap_bytes: 1 << 20 }).unwrap();
+        let heap = memory.map_heap(None).unwrap();
+        let (mut p, mut c) = (memory.producer(Which::Event).unwrap(), memory.consumer(Which::Event).unwrap());
+        assert!(p.push(&[&record(0x100, &[1; 8])]).unwrap());
+        let mut g = Gather::default();
+        g.taken(8);
+        let n = g.collect(Frame::Event, &mut c, &heap, &mut NoLanes).unwrap();
+        assert_eq!((n, g.is_ahead(), g.carried()), (32, false, 0));
+        g.clear();
+        c.consume(n);
+        assert!(p.push(&[&record(0x100, &[1; 8])]).unwrap());
+        g.collect(Frame::Reply, &mut c, &heap, &mut NoLanes).unwrap();
+        assert_eq!((g.is_ahead(), g.carried()), (true, 32));
     }
 
     /// Takes a little at a time.

@@ -97,16 +97,23 @@ impl ApplicationSide {
         pump.err().unwrap_or(Death::Closed)
     }
 
-    /// Sends what is posted until the session is over. `send` sends from the beginning of a batch, and waits if it
-    /// cannot.
+    /// Sends what is posted until the session is over. `place` has some of it where it belongs without a batch, and
+    /// answers how many bytes. `send` sends from the beginning of a batch, and waits if it cannot.
     pub fn send_commands(
         &self,
         mut commands: Consumer,
         stripe: &mut impl Stripe,
+        mut place: impl FnMut(&mut Gather, &mut Consumer) -> Result<usize, Death>,
         mut send: impl FnMut(&mut Gather) -> Result<(), Death>,
     ) -> Result<(), Death> {
         let mut batch = Gather::default();
         while !self.is_lost() {
+            let placed = place(&mut batch, &mut commands)?;
+            if placed > 0 {
+                commands.pass(placed);
+                self.under_way.sent(batch.carried(), commands.passed());
+                continue;
+            }
             let mut taken = batch.collect(Frame::Command, &mut commands, &self.heap, stripe)?;
             let follows = Spin { budget: WAIT_FOLLOWS, ..self.spin };
             if batch.ends_with_copy_out() && follows.until(|| commands.has_news() != Ok(false)) {
@@ -134,6 +141,11 @@ impl ApplicationSide {
         Ok(())
     }
 
+    /// The worker has taken so many bytes of commands.
+    pub fn taken(&self, up_to: u64) {
+        self.under_way.taken(up_to);
+    }
+
     /// Puts bytes where they belong, however long that takes the application. `wait` waits for what a barrier stands
     /// for.
     pub fn deliver(
@@ -148,7 +160,7 @@ impl ApplicationSide {
             let (used, blocked) = scatter.feed(&bytes[at..], counts)?;
             at += used;
             if let Some(up_to) = scatter.taken() {
-                self.under_way.taken(up_to);
+                self.taken(up_to);
             }
             match blocked {
                 Some(Blocked::Room(ring)) => {

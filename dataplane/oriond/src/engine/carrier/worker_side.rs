@@ -109,7 +109,8 @@ impl WorkerSide {
         self.commands().rouse();
     }
 
-    fn commands(&mut self) -> &mut Producer {
+    /// What the worker is given.
+    pub fn commands(&mut self) -> &mut Producer {
         self.scatter.ring(0)
     }
 }
@@ -125,11 +126,13 @@ impl WorkerSide {
         self.sending.is_some()
     }
 
+    /// For replies that go another way than in a batch, while none is being sent: what is next, and the replies.
+    pub fn replies(&mut self) -> (&mut Gather, &mut Consumer) {
+        (&mut self.gather, &mut self.reply)
+    }
+
     /// Makes a batch of what is ready, while none is being sent.
     pub fn collect(&mut self, stripe: &mut impl Stripe) -> Result<Collected, Fault> {
-        if let Some(up_to) = self.newly_taken()? {
-            self.gather.taken(up_to);
-        }
         // No event overtakes what was put into the reply ring before it: a host function is asked for behind the bytes
         // that it may look at, and memory is given back behind the last bytes that come there. So what is ready of the
         // events is looked at first, and goes last.
@@ -164,7 +167,7 @@ impl WorkerSide {
     }
 
     /// Up to where the worker has taken the client's commands, if that is worth a message.
-    fn newly_taken(&mut self) -> Result<Option<u64>, Fault> {
+    pub fn newly_taken(&mut self) -> Result<Option<u64>, Fault> {
         self.turn = self.turn.wrapping_add(1);
         let looks = self.turn.is_multiple_of(16);
         let ring = self.commands();

@@ -1,8 +1,9 @@
 //! What the two ends of a session tell each other over their TCP connection, so that each can write to the other.
 
+use orion_ring::control::PLACED_BYTES;
 use orion_wire::{Fault, Reader, Writer};
 
-use super::limits::RING_BYTES;
+use super::limits::{PEER_RING_BYTES_MAX, RING_BYTES};
 
 /// The largest number of a queue pair or of a packet.
 const NUMBER_MAX: u64 = (1 << 24) - 1;
@@ -19,9 +20,48 @@ pub struct End {
     pub lid: u16,
     /// The largest packet, as verbs number it.
     pub mtu: u8,
-    /// Where its inbox is, and the key to it. Nothing else of that process has a key.
+    /// Where its inbox is, and the key to it.
     pub inbox: u64,
     pub key: u32,
+    pub ring: RingEnd,
+}
+
+/// The ring that is written into at this end: the worker's commands, or the application's replies. Besides the inbox,
+/// nothing else of that process has a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RingEnd {
+    pub data: u64,
+    pub bytes: u64,
+    pub key: u32,
+    /// Where it is said how far records were written, and the key to that.
+    pub placed: u64,
+    pub placed_key: u32,
+}
+
+impl RingEnd {
+    fn encode(&self, w: &mut Vec<u8>) {
+        w.word(self.data);
+        w.word(self.bytes);
+        w.word(self.key.into());
+        w.word(self.placed);
+        w.word(self.placed_key.into());
+    }
+
+    fn decode(r: &mut Reader<'_>) -> Result<RingEnd, Fault> {
+        let (data, bytes, key, placed, placed_key) = (r.word()?, r.word()?, r.word()?, r.word()?, r.word()?);
+        if !bytes.is_power_of_two() || bytes > PEER_RING_BYTES_MAX as u64 {
+            return Err(Fault("a queue pair's ring has an impossible size"));
+        }
+        let ends = data.checked_add(bytes).and(placed.checked_add(PLACED_BYTES as u64));
+        if ends.is_none() || !placed.is_multiple_of(8) {
+            return Err(Fault("a queue pair's ring is where nothing can be"));
+        }
+        Ok(RingEnd { data, bytes, key: narrow(key)?, placed, placed_key: narrow(placed_key)? })
+    }
+}
+
+fn narrow<T: TryFrom<u64>>(word: u64) -> Result<T, Fault> {
+    word.try_into().map_err(|_| Fault("a queue pair has an impossible address"))
 }
 
 impl End {
@@ -35,6 +75,7 @@ impl End {
         w.word(self.inbox);
         w.word(RING_BYTES as u64);
         w.word(self.key.into());
+        self.ring.encode(&mut w);
         w
     }
 
@@ -43,6 +84,7 @@ impl End {
         let (qp_number, first_psn) = (r.word()?, r.word()?);
         let gid = r.bytes()?.try_into().map_err(|_| Fault("a port's address has another length"))?;
         let (lid, mtu, inbox, inbox_bytes, key) = (r.word()?, r.word()?, r.word()?, r.word()?, r.word()?);
+        let ring = RingEnd::decode(&mut r)?;
         r.finish()?;
         if !(1..=NUMBER_MAX).contains(&qp_number) || first_psn > NUMBER_MAX {
             return Err(Fault("a queue pair has an impossible number"));
@@ -53,15 +95,15 @@ impl End {
         if inbox_bytes != RING_BYTES as u64 || inbox.checked_add(inbox_bytes).is_none() {
             return Err(Fault("a queue pair's inbox has another size than ours"));
         }
-        let narrow = |_| Fault("a queue pair has an impossible address");
         Ok(End {
             qp_number: qp_number as u32,
             first_psn: first_psn as u32,
             gid,
-            lid: lid.try_into().map_err(narrow)?,
+            lid: narrow(lid)?,
             mtu: mtu as u8,
             inbox,
-            key: key.try_into().map_err(narrow)?,
+            key: narrow(key)?,
+            ring,
         })
     }
 }
@@ -70,8 +112,17 @@ impl End {
 mod tests {
     use super::*;
 
-    const END: End =
-        End { qp_number: 17, first_psn: 0xff_ffff, gid: [9; 16], lid: 3, mtu: 5, inbox: 0x7000_0000, key: u32::MAX };
+    const RING: RingEnd = RingEnd { data: 0x7100_0000, bytes: 2 << 20, key: 5, placed: 0x7200_0008, placed_key: 6 };
+    const END: End = End {
+        qp_number: 17,
+        first_psn: 0xff_ffff,
+        gid: [9; 16],
+        lid: 3,
+        mtu: 5,
+        inbox: 0x7000_0000,
+        key: u32::MAX,
+        ring: RING,
+    };
 
     #[test]
     fn an_end_comes_back() {
@@ -87,6 +138,12 @@ mod tests {
             End { mtu: 0, ..END },
             End { mtu: 6, ..END },
             End { inbox: u64::MAX - 7, ..END },
+            End { ring: RingEnd { bytes: 0, ..RING }, ..END },
+            End { ring: RingEnd { bytes: 3 << 20, ..RING }, ..END },
+            End { ring: RingEnd { bytes: 8 << 20, ..RING }, ..END },
+            End { ring: RingEnd { data: u64::MAX - 7, ..RING }, ..END },
+            End { ring: RingEnd { placed: u64::MAX - 7, ..RING }, ..END },
+            End { ring: RingEnd { placed: 4, ..RING }, ..END },
         ] {
             assert!(End::decode(&bad.encode()).is_err(), "{bad:?}");
         }

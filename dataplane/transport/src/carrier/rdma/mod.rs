@@ -2,18 +2,21 @@
 //! or RoCE.
 //!
 //! The handshake is as over TCP: the same challenges, the same encryption. Over its connection the ends then tell each
-//! other their queue pairs' numbers and keys, and from there on it is silent: its end is the session's. What the
-//! session has to say are the frames of [`crate::stream`], which devices write into the other side's inbox.
+//! other their queue pairs' numbers and keys, and from there on it is silent: its end is the session's. Devices write
+//! commands into the worker's ring, and replies into the application's: who waits there sees them come, and threads
+//! only wake him. What goes with bytes of the heap, and events, are frames of [`crate::stream`], which devices write into
+//! the other side's inbox; what follows them does so too, until they have been taken from there.
 //!
 //! ```text
-//! orion-send      command ring, heap -> outbox -> device        orion-receive   inbox -> reply and event ring, heap
-//! choice   which port               ends     what the ends tell each other        works   what devices are asked
-//! window   who may write how much   pipe     a stream of bytes over all that      verbs   devices and queue pairs
-//! limits   how much, how often      device   verbs, or what there is without them
+//! orion-send      commands -> stage -> device -> the worker's ring; with bytes of the heap -> outbox -> its inbox
+//! orion-receive   inbox -> reply and event ring, heap; wakes who sleeps at the reply ring
+//! placing  which records             choice   which port        ends     what the ends tell each other
+//! works    what devices are asked    window   who may write how much             pipe     how it is written
+//! verbs    devices and queue pairs   limits   how much, how often                device   verbs, or none
 //! ```
 //! Nothing encrypts what devices write: whoever can listen between them reads it. Nor does a device reach anything but
-//! the inbox: heap and rings are copied into and out of it by the threads here and by oriond's engine, for pages of the
-//! heap come and go with what the application allocates, and a device keeps those that it was shown.
+//! the inbox and that ring: the heap is copied into and out of the inbox by the threads here and by oriond's engine, for
+//! its pages come and go with what the application allocates, and a device keeps those that it was shown.
 
 // UNSAFETY: poll, recv, and copies into heap memory by address.
 
@@ -24,6 +27,7 @@ pub mod limits;
 #[cfg(not(feature = "rdma"))]
 mod missing;
 pub mod pipe;
+pub mod placing;
 #[cfg(feature = "rdma")]
 mod verbs;
 pub mod window;
@@ -35,9 +39,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use orion_ring::Consumer;
 use orion_ring::bell::{Bell, Futex};
 use orion_ring::futex::{self, Among};
+use orion_ring::{Consumer, Producer};
 use orion_wire::address::Server;
 use orion_wire::hello::kind;
 use orion_wire::record::HeapRange;
@@ -48,15 +52,17 @@ use super::contract::{Attached, Carrier, Death, Security, Way};
 use super::tcp;
 use crate::channel::Channel;
 use crate::client::handshake::{Caller, NoSession, Tuning, answer_to, shutdown};
-use crate::gather::Stripe;
+use crate::gather::{Gather, Stripe};
 use crate::lanes::{LANES_MAX, LaneCounts};
 use crate::scatter::{Listener, Scatter};
 use crate::socket;
+use crate::stream::{Frame, TAKEN_BYTES_MIN};
 use crate::thread::{spawn, with_signals_blocked};
 use choice::VerbsPort;
 pub use device::{Device, Pair};
 use ends::End;
 use pipe::Pipe;
+use placing::place;
 
 /// How often a client that has nothing to say writes nothing, so that a way that is down is found out about: less than
 /// 11 s with the above. The server hears of it by the TCP connection's end.
@@ -67,6 +73,8 @@ const DOWN_MAX: u32 = 4;
 /// For the other side's end of the queue pair.
 const ENDS_SECONDS_MAX: i64 = 10;
 const RECEIVE_BYTES: usize = 128 << 10;
+/// Of what is received: as [`ApplicationSide::new`] has it.
+const REPLIES: usize = 0;
 
 pub struct Rdma;
 
@@ -105,6 +113,9 @@ impl Way for Rdma {
         let pipe = Pipe::new(Pair::new(device).map_err(unavailable)?);
         let begun = begin(self, server, caller, tcp::reach(server, &tcp::way(server, caller)?)?)?;
         let Begun { mut main, welcome, memory, heap, is_proved, .. } = begun;
+        let (side, commands, mut scatter) = ApplicationSide::new(&memory, heap, listener, tuning)?;
+        // SAFETY: memory is not unmapped when it is dropped, and its rings stay what they are.
+        unsafe { pipe.offer(scatter.ring(REPLIES).beside_device()) }.map_err(unavailable)?;
         connect(server, &mut main, &pipe)?;
         let security = Security {
             is_proved,
@@ -113,7 +124,6 @@ impl Way for Rdma {
         };
         let main = main.into_parts().0;
 
-        let (side, commands, scatter) = ApplicationSide::new(&memory, heap, listener, tuning)?;
         let (down, room_waits) = (AtomicU32::new(0), AtomicU32::new(0));
         let link = Arc::new(Link { main, pipe, side, down, room_waits });
         start_pumps(&link, commands, scatter).map_err(|e| format!("starting the connection's threads failed: {e}"))?;
@@ -214,9 +224,10 @@ fn start_pumps(link: &Arc<Link>, commands: Consumer, scatter: Scatter) -> io::Re
 }
 
 fn send_commands(link: &Link, commands: Consumer) -> Result<(), Death> {
-    link.side.send_commands(commands, &mut NoLanes, |batch| {
+    let place = |batch: &mut Gather, commands: &mut Consumer| place(&link.pipe, batch, Frame::Command, commands);
+    link.side.send_commands(commands, &mut NoLanes, place, |batch| {
         // SAFETY: the parts point to memory that stays mapped for the life of the process.
-        let sent = unsafe { link.pipe.send(batch.parts())? };
+        let sent = unsafe { link.pipe.send(batch.parts(), batch.is_ahead())? };
         batch.advance(sent);
         if sent == 0 { wait_room(link) } else { Ok(()) }
     })
@@ -244,6 +255,8 @@ fn receive(link: &Link, mut scatter: Scatter) -> Result<(), Death> {
         if link.pipe.look()? {
             wake(&link.room_waits);
         }
+        link.side.taken(link.pipe.peer_ring_taken());
+        have_placed(link, scatter.ring(REPLIES))?;
         if let Some((to, len)) = scatter.in_place() {
             // SAFETY: `in_place` gave `len` writable bytes of the heap.
             let n = unsafe { link.pipe.copy(to, len) };
@@ -259,12 +272,25 @@ fn receive(link: &Link, mut scatter: Scatter) -> Result<(), Death> {
             wait_news(link)?;
             continue;
         }
-        link.pipe.take(n)?;
         link.side.deliver(&mut scatter, &buffer[..n], &LaneCounts::default(), |_| {
             Err(Fault("a barrier where there are no lanes").into())
         })?;
+        link.pipe.take(n)?;
     }
     Ok(())
+}
+
+/// Wakes who waits for the replies that the other side's device has written, and tells of the room for more.
+fn have_placed(link: &Link, replies: &mut Producer) -> Result<(), Death> {
+    let impossible = |_| Fault("ring positions are impossible");
+    let placed = link.pipe.take_placed();
+    if placed > 0 && !replies.placed(placed).map_err(impossible)? {
+        return Err(Fault("more replies were written than there is room for").into());
+    }
+    if replies.outstanding_seen() >= TAKEN_BYTES_MIN {
+        replies.room().map_err(impossible)?;
+    }
+    link.pipe.ring_taken(replies.taken_seen())
 }
 
 /// Looks for a while, then sleeps until something has come, or the connection has ended.

@@ -7,14 +7,18 @@ use std::ffi::CStr;
 use std::io;
 use std::os::fd::RawFd;
 use std::ptr::{NonNull, null_mut};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
+use orion_ring::Reach;
+use orion_ring::control::PLACED_BYTES;
 use rdma_mummy_sys as sys;
 
 use super::choice::{VerbsPort, mtu_bytes, mtu_number};
-use super::ends::End;
-use super::limits::{ACKNOWLEDGED_WITHIN, RECEIVES, RETRIES, RING_BYTES, WORKS_MAX};
-use super::works::{Done, Outcome, Work};
+use super::ends::{End, RingEnd};
+use super::limits::{
+    ACKNOWLEDGED_WITHIN, BATCH_WORKS_MAX, PEER_RING_BYTES_MAX, RECEIVES, RETRIES, RING_BYTES, STAGE_BYTES, WORKS_MAX,
+};
+use super::works::{Done, Outcome, Place, Work};
 use crate::proof::fresh_nonce;
 
 /// What is written together with its work request, where the device takes so much.
@@ -259,7 +263,14 @@ fn state_words(state: sys::ibv_port_state::Type) -> &'static str {
     }
 }
 
-/// The session's own pages that the device knows: an inbox, and an outbox behind it. Shared, so that a child that the
+/// An inbox, an outbox, and a stage behind it.
+const REGION_BYTES: usize = 2 * RING_BYTES + STAGE_BYTES;
+/// Works that are handed over together.
+const BATCH: usize = BATCH_WORKS_MAX as usize;
+/// What is locked in memory for a session: that, and the ring that the other side writes into.
+const LOCKED_BYTES_MAX: usize = REGION_BYTES + PEER_RING_BYTES_MAX;
+
+/// Pages of the carrier's own that the device knows: an inbox, an outbox, and a stage behind it. Shared, so that a child that the
 /// process forks makes no copies of them; and left out of children anyway.
 struct Region(NonNull<u8>);
 
@@ -268,12 +279,12 @@ impl Region {
         // SAFETY: a new mapping of whole pages.
         unsafe {
             let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
-            let at = libc::mmap(null_mut(), 2 * RING_BYTES, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);
+            let at = libc::mmap(null_mut(), REGION_BYTES, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);
             if at == libc::MAP_FAILED {
                 return Err(last_error());
             }
             let region = Region(NonNull::new(at.cast()).expect("nothing is mapped at zero"));
-            if libc::madvise(at, 2 * RING_BYTES, libc::MADV_DONTFORK) != 0 {
+            if libc::madvise(at, REGION_BYTES, libc::MADV_DONTFORK) != 0 {
                 return Err(last_error());
             }
             Ok(region)
@@ -284,7 +295,7 @@ impl Region {
 impl Drop for Region {
     fn drop(&mut self) {
         // SAFETY: it was mapped so, and the device has let go of it.
-        unsafe { libc::munmap(self.0.as_ptr().cast(), 2 * RING_BYTES) };
+        unsafe { libc::munmap(self.0.as_ptr().cast(), REGION_BYTES) };
     }
 }
 
@@ -304,7 +315,7 @@ impl<T> Owned<T> {
                 "making {what} of RDMA device {} failed: {e}; raise the limit on locked memory (ulimit -l, \
                  LimitMEMLOCK=) above {} KiB a session",
                 device.name,
-                (2 * RING_BYTES) >> 10
+                LOCKED_BYTES_MAX >> 10
             ),
             _ => format!("making {what} of RDMA device {} failed: {e}", device.name),
         })
@@ -322,8 +333,15 @@ impl<T> Drop for Owned<T> {
     }
 }
 
-/// A queue pair with a protection domain of its own, in which only its own inbox and outbox are registered: its keys
-/// lead nowhere else, and end with it.
+/// The ring that the other side writes into, and the words that say how far.
+struct Offered {
+    data: Owned<sys::ibv_mr>,
+    placed: Owned<sys::ibv_mr>,
+    reach: Reach,
+}
+
+/// A queue pair with a protection domain of its own, in which only its own inbox and outbox are registered, and the
+/// session's ring that the other side writes into: its keys lead nowhere else, and end with it.
 // Fields are dropped in their order, which is the one that libibverbs wants.
 pub struct Pair {
     qp: Owned<sys::ibv_qp>,
@@ -332,13 +350,13 @@ pub struct Pair {
     channel: Owned<sys::ibv_comp_channel>,
     outbox: Owned<sys::ibv_mr>,
     inbox: Owned<sys::ibv_mr>,
-    _domain: Owned<sys::ibv_pd>,
+    offered: OnceLock<Offered>,
+    domain: Owned<sys::ibv_pd>,
     region: Region,
     device: Arc<Device>,
     inline_bytes: usize,
     first_psn: u32,
-    /// Where the other side's inbox is, and its key.
-    peer: std::sync::OnceLock<(u64, u32)>,
+    peer: OnceLock<End>,
 }
 
 // SAFETY: libibverbs lets any thread use its objects, several at a time.
@@ -350,7 +368,7 @@ impl Pair {
     /// Ready to be connected, with its receives posted.
     pub fn new(device: Arc<Device>) -> Result<Pair, String> {
         let context = device.context.as_ptr();
-        let region = Region::new().map_err(|e| format!("mapping {} KiB failed: {e}", (2 * RING_BYTES) >> 10))?;
+        let region = Region::new().map_err(|e| format!("mapping {} KiB failed: {e}", REGION_BYTES >> 10))?;
         let at = region.0.as_ptr();
         let local = sys::ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0 as i32;
         let remote = local | sys::ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0 as i32;
@@ -361,7 +379,7 @@ impl Pair {
             let domain = Owned::new(sys::ibv_alloc_pd(context), sys::ibv_dealloc_pd, "a protection domain", d)?;
             let inbox = sys::ibv_reg_mr(domain.get(), at.cast(), RING_BYTES, remote);
             let inbox = Owned::new(inbox, sys::ibv_dereg_mr, "a memory region", d)?;
-            let outbox = sys::ibv_reg_mr(domain.get(), at.add(RING_BYTES).cast(), RING_BYTES, local);
+            let outbox = sys::ibv_reg_mr(domain.get(), at.add(RING_BYTES).cast(), RING_BYTES + STAGE_BYTES, local);
             let outbox = Owned::new(outbox, sys::ibv_dereg_mr, "a memory region", d)?;
             let channel = sys::ibv_create_comp_channel(context);
             let channel = Owned::new(channel, sys::ibv_destroy_comp_channel, "a completion channel", d)?;
@@ -399,7 +417,6 @@ impl Pair {
             let qp = Owned::new(qp, sys::ibv_destroy_qp, "a queue pair", d)?;
             let nonce = fresh_nonce().map_err(|e| format!("reading random bytes failed: {e}"))?;
             let first_psn = u32::from_le_bytes([nonce[0], nonce[1], nonce[2], 0]);
-            let peer = std::sync::OnceLock::new();
             let pair = Pair {
                 qp,
                 sent,
@@ -407,16 +424,33 @@ impl Pair {
                 channel,
                 outbox,
                 inbox,
-                _domain: domain,
+                offered: OnceLock::new(),
+                domain,
                 region,
                 device,
                 inline_bytes,
                 first_psn,
-                peer,
+                peer: OnceLock::new(),
             };
             pair.begin()?;
             Ok(pair)
         }
+    }
+
+    /// Lets the other side write into this ring, once and before it is told of.
+    ///
+    /// # Safety
+    /// The ring stays mapped, and nothing else comes to lie there, for as long as the pair is here.
+    pub unsafe fn offer(&self, reach: Reach) -> Result<(), String> {
+        let access = sys::ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0 | sys::ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0;
+        let register = |at: *mut u8, bytes| {
+            // SAFETY: the domain is there, and the caller vouches for the pages.
+            let made = unsafe { sys::ibv_reg_mr(self.domain.get(), at.cast(), bytes, access as i32) };
+            Owned::new(made, sys::ibv_dereg_mr, "a memory region of a ring", &self.device)
+        };
+        let offered =
+            Offered { data: register(reach.data, reach.bytes)?, placed: register(reach.placed, PLACED_BYTES)?, reach };
+        self.offered.set(offered).map_err(|_| "a queue pair has one ring".to_owned())
     }
 
     fn modify(
@@ -454,8 +488,10 @@ impl Pair {
 
     /// What the other side has to know.
     pub fn own(&self) -> End {
-        // SAFETY: both are there.
+        let Offered { data, placed, reach } = self.offered.get().expect("a ring is offered before it is told of");
+        // SAFETY: all are there.
         let (qp_number, key) = unsafe { ((*self.qp.get()).qp_num, (*self.inbox.get()).rkey) };
+        let (ring_key, placed_key) = unsafe { ((*data.get()).rkey, (*placed.get()).rkey) };
         End {
             qp_number,
             first_psn: self.first_psn,
@@ -464,6 +500,13 @@ impl Pair {
             mtu: self.device.mtu,
             inbox: self.region.0.as_ptr() as u64,
             key,
+            ring: RingEnd {
+                data: reach.data as u64,
+                bytes: reach.bytes as u64,
+                key: ring_key,
+                placed: reach.placed as u64,
+                placed_key,
+            },
         }
     }
 
@@ -502,7 +545,7 @@ impl Pair {
         ];
         self.modify(&mut qp, &fields, "ready to receive")?;
         // Set before anything can be sent.
-        self.peer.set((peer.inbox, peer.key)).map_err(|_| "a queue pair is connected once".to_owned())?;
+        self.peer.set(*peer).map_err(|_| "a queue pair is connected once".to_owned())?;
         qp.qp_state = sys::ibv_qp_state::IBV_QPS_RTS;
         qp.timeout = ACKNOWLEDGED_WITHIN;
         qp.retry_cnt = RETRIES;
@@ -535,35 +578,81 @@ impl Pair {
         self.region.0.as_ptr()
     }
 
-    /// What this side writes from.
+    /// What this side writes from: the outbox, and behind it the stage.
     pub fn outbox(&self) -> *mut u8 {
         // SAFETY: the region has both.
         unsafe { self.region.0.as_ptr().add(RING_BYTES) }
     }
 
-    /// For tests: writes where there is no inbox any more.
+    fn peer(&self) -> &End {
+        self.peer.get().expect("it is connected before anything is sent")
+    }
+
+    /// The other side's ring, in bytes.
+    pub fn peer_ring_bytes(&self) -> usize {
+        self.peer().ring.bytes as usize
+    }
+
+    /// For tests: writes where nothing is to be written.
     #[cfg(debug_assertions)]
-    pub fn post_unchecked(&self, at: usize, bytes: usize) -> Result<(), String> {
-        let (inbox, key) = *self.peer.get().expect("it is connected before anything is sent");
-        self.post_to(inbox + at as u64, key, &Work { at: 0, bytes, notice: None, token: Some(1) })
+    pub fn post_unchecked(&self, to: Place, bytes: usize) -> Result<(), String> {
+        self.hand_over(&[Work { from: 0, to, bytes, notice: None, token: Some(1) }])
     }
 
     /// Hands writes to the device, which does them in this order.
     pub fn post(&self, works: &[Work]) -> Result<(), String> {
-        let (inbox, key) = *self.peer.get().expect("it is connected before anything is sent");
-        works.iter().try_for_each(|work| self.post_to(inbox + work.at as u64, key, work))
+        for work in works {
+            let (at, most) = match work.to {
+                Place::Inbox(at) => (at, RING_BYTES),
+                Place::Ring(at) => (at, self.peer_ring_bytes()),
+                Place::Placed => (0, PLACED_BYTES),
+            };
+            assert!(at + work.bytes <= most, "a write beside what it is meant for");
+        }
+        self.hand_over(works)
     }
 
-    fn post_to(&self, remote_addr: u64, rkey: u32, work: &Work) -> Result<(), String> {
-        use sys::{ibv_send_flags as flags, ibv_wr_opcode as opcode};
-        assert!(work.at + work.bytes <= RING_BYTES, "a write outside of the ring");
-        // SAFETY: the offset is inside of the outbox; the regions and their keys are there.
-        let mut from = unsafe {
+    /// All at once: telling the device is what costs.
+    fn hand_over(&self, works: &[Work]) -> Result<(), String> {
+        // SAFETY: all-zero is valid for these structs of numbers and pointers.
+        let (mut requests, mut parts): ([sys::ibv_send_wr; BATCH], [sys::ibv_sge; BATCH]) =
+            unsafe { std::mem::zeroed() };
+        for (i, work) in works.iter().enumerate() {
+            parts[i] = self.part(work);
+            requests[i] = self.request(work, &mut parts[i]);
+        }
+        // They are where they stay.
+        for i in 1..works.len() {
+            requests[i - 1].next = &raw mut requests[i];
+        }
+        let mut bad = null_mut();
+        // SAFETY: the requests and their one element each are locals that are read before the call returns; what they
+        // name stays there until the device has completed it.
+        match unsafe { sys::ibv_post_send(self.qp.get(), requests.as_mut_ptr(), &mut bad) } {
+            0 => Ok(()),
+            e => Err(format!("handing a write to the RDMA device failed: {}", io::Error::from_raw_os_error(e))),
+        }
+    }
+
+    fn part(&self, work: &Work) -> sys::ibv_sge {
+        assert!(work.from + work.bytes <= RING_BYTES + STAGE_BYTES, "a write from outside of what is to be written");
+        // SAFETY: the offset is inside of the outbox and its stage; the regions and their keys are there.
+        unsafe {
             sys::ibv_sge {
-                addr: self.outbox().add(work.at) as u64,
+                addr: self.outbox().add(work.from) as u64,
                 length: work.bytes as u32,
                 lkey: (*self.outbox.get()).lkey,
             }
+        }
+    }
+
+    fn request(&self, work: &Work, part: &mut sys::ibv_sge) -> sys::ibv_send_wr {
+        use sys::{ibv_send_flags as flags, ibv_wr_opcode as opcode};
+        let peer = self.peer();
+        let (remote_addr, rkey) = match work.to {
+            Place::Inbox(at) => (peer.inbox + at as u64, peer.key),
+            Place::Ring(at) => (peer.ring.data + at as u64, peer.ring.key),
+            Place::Placed => (peer.ring.placed, peer.ring.placed_key),
         };
         // SAFETY: all-zero is valid for this struct of numbers and pointers.
         let mut wr: sys::ibv_send_wr = unsafe { std::mem::zeroed() };
@@ -574,7 +663,7 @@ impl Pair {
         wr.imm_data_invalidated_rkey_union.imm_data = work.notice.unwrap_or_default().to_be();
         wr.wr.rdma = sys::rdma_t { remote_addr, rkey };
         if work.bytes > 0 {
-            (wr.sg_list, wr.num_sge) = (&raw mut from, 1);
+            (wr.sg_list, wr.num_sge) = (part, 1);
         }
         if let Some(token) = work.token {
             wr.wr_id = token;
@@ -583,13 +672,7 @@ impl Pair {
         if work.bytes > 0 && work.bytes <= self.inline_bytes {
             wr.send_flags |= flags::IBV_SEND_INLINE.0;
         }
-        let mut bad = null_mut();
-        // SAFETY: the request and its one element are locals that are read before the call returns; what they name
-        // stays in the outbox until the device has completed it.
-        match unsafe { sys::ibv_post_send(self.qp.get(), &mut wr, &mut bad) } {
-            0 => Ok(()),
-            e => Err(format!("handing a write to the RDMA device failed: {}", io::Error::from_raw_os_error(e))),
-        }
+        wr
     }
 
     /// Lets one more notice of the other side's come.

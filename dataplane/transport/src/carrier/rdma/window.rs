@@ -1,43 +1,61 @@
-//! Who may write how much: credits take the place of TCP's flow control.
+//! Who may write how much, and by which way: credits take the place of TCP's flow control.
 //!
-//! A batch is some bytes of the stream, written into the other side's inbox, and a notice of how many. Notices take up
-//! receives that the other side has posted, so both are counted: bytes and batches. The other side gives them back,
-//! some at a time, in notices of their own.
+//! A batch is some bytes of the stream, written into the other side's inbox, or records, written into its ring, and a
+//! notice of how many. Notices take up receives that the other side has posted, so both are counted: bytes and batches.
+//! The other side gives them back, some at a time, in notices of its own.
+//!
+//! Records may be written into the ring while all that goes ahead of them has been taken out of the inbox: the other
+//! side says so at once, for a batch that asks it to. What is in no order with records asks nothing.
 
 use orion_wire::Fault;
 
-use super::limits::{BATCHES_MAX, RING_BYTES, WORKS_MAX};
+use super::limits::{BATCH_WORKS_MAX, BATCHES_MAX, PLACED_BYTES_MAX, RING_BYTES, STAGE_BYTES, WORKS_MAX};
+use crate::stream::TAKEN_BYTES_MIN;
 
 /// Credits are given back when so much of them has come together: a quarter, so that the other side never waits for
 /// the rest of them.
 const OWED_BYTES: u32 = RING_BYTES as u32 / 4;
 const OWED_BATCHES: u32 = BATCHES_MAX / 4;
+/// What is placed behind records: where they end.
+pub const WORDS_BYTES: usize = orion_ring::control::PLACED_BYTES;
 
-const CREDIT: u32 = 1 << 31;
+const KIND_BITS: u32 = 30;
+const NUMBER_MASK: u32 = (1 << KIND_BITS) - 1;
 const BYTES_MASK: u32 = (1 << 21) - 1;
-const BATCHES_MASK: u32 = (1 << 10) - 1;
+const AHEAD: u32 = 1 << 21;
+const BATCHES_MASK: u32 = (1 << 9) - 1;
 
 /// What a notice says, in the 32 bits that come with a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Notice {
-    /// So many bytes were written behind those before.
-    Written(u32),
+    /// So many bytes were written behind those before, into the inbox. Where they are ahead of records, what comes
+    /// into the ring waits for word that they were taken.
+    Written { bytes: u32, ahead: bool },
+    /// So many bytes were written behind those before, into the ring.
+    Placed(u32),
     /// So much of what was written may be written over.
     Taken { bytes: u32, batches: u32 },
+    /// So many bytes more of what was written into the ring, by either way, were taken from there.
+    Room(u32),
 }
 
 impl Notice {
     pub fn encode(self) -> u32 {
         match self {
-            Notice::Written(bytes) => bytes,
-            Notice::Taken { bytes, batches } => CREDIT | batches << 21 | bytes,
+            Notice::Written { bytes, ahead } => bytes | if ahead { AHEAD } else { 0 },
+            Notice::Placed(bytes) => 1 << KIND_BITS | bytes,
+            Notice::Taken { bytes, batches } => 2 << KIND_BITS | batches << 21 | bytes,
+            Notice::Room(bytes) => 3 << KIND_BITS | bytes,
         }
     }
 
     pub fn decode(word: u32) -> Notice {
-        match word & CREDIT {
-            0 => Notice::Written(word),
-            _ => Notice::Taken { bytes: word & BYTES_MASK, batches: word >> 21 & BATCHES_MASK },
+        let number = word & NUMBER_MASK;
+        match word >> KIND_BITS {
+            0 => Notice::Written { bytes: number & !AHEAD, ahead: number & AHEAD != 0 },
+            1 => Notice::Placed(number),
+            2 => Notice::Taken { bytes: word & BYTES_MASK, batches: word >> 21 & BATCHES_MASK },
+            _ => Notice::Room(number),
         }
     }
 }
@@ -49,41 +67,95 @@ pub struct Out {
     posted: u64,
     completed: u64,
     taken: u64,
+    /// Records wait until the stream has been taken up to here.
+    ahead: u64,
+    /// Bytes of the stage, with those that are left out at its end: given to the device, and done with.
+    staged: u64,
+    unstaged: u64,
+    /// Bytes of the other side's ring that it has taken, however they came there.
+    ring_taken: u64,
     /// Batches that the other side has not given back.
     batches: u32,
     /// Work requests in the device's queue.
     works: u32,
 }
 
+/// What a device has done with which bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Upto {
+    Stream(u64),
+    Stage(u64),
+}
+
 impl Out {
-    /// Where the next byte goes.
+    /// Where the next byte of the stream goes.
     pub fn position(&self) -> u64 {
         self.posted
     }
 
-    /// How many bytes may be written now. The device may still read what it has not completed.
+    fn may_send(&self) -> bool {
+        self.batches < BATCHES_MAX && self.works + BATCH_WORKS_MAX <= WORKS_MAX
+    }
+
+    /// How many bytes of the stream may be written now. The device may still read what it has not completed.
     pub fn room(&self) -> usize {
-        if self.batches >= BATCHES_MAX || self.works + 2 > WORKS_MAX {
-            return 0;
+        match self.may_send() {
+            true => RING_BYTES - (self.posted - self.taken.min(self.completed)) as usize,
+            false => 0,
         }
-        RING_BYTES - (self.posted - self.taken.min(self.completed)) as usize
+    }
+
+    /// How many bytes of records may be written into the other side's ring, of which `at` were written there so far, by
+    /// either way.
+    pub fn placeable(&self, at: u64, ring_bytes: usize) -> Result<usize, Fault> {
+        let held = at.checked_sub(self.ring_taken).ok_or(Fault("room in a ring for more than was sent"))?;
+        if !self.may_send() || self.taken < self.ahead {
+            return Ok(0);
+        }
+        let ring = (ring_bytes as u64).saturating_sub(held) as usize;
+        let stage = self.stage_room().saturating_sub(WORDS_BYTES);
+        Ok(ring.min(stage).min(PLACED_BYTES_MAX))
+    }
+
+    /// Bytes of the stage that are free and lie in a row.
+    fn stage_room(&self) -> usize {
+        let free = STAGE_BYTES - (self.staged - self.unstaged) as usize;
+        let to_end = STAGE_BYTES - (self.staged % STAGE_BYTES as u64) as usize;
+        if free <= to_end { free } else { to_end.max(free - to_end) }
+    }
+
+    /// Takes bytes of the stage, and says where.
+    pub fn stage(&mut self, bytes: usize) -> (usize, Upto) {
+        assert!(bytes <= self.stage_room(), "more on the stage than there is room for");
+        let at = (self.staged % STAGE_BYTES as u64) as usize;
+        let left_out = if at + bytes <= STAGE_BYTES { 0 } else { STAGE_BYTES - at };
+        self.staged += (left_out + bytes) as u64;
+        ((at + left_out) % STAGE_BYTES, Upto::Stage(self.staged))
     }
 
     /// Whether it is this side's device that has to go on, and not the other side.
     pub fn waits_for_device(&self) -> bool {
-        self.works + 2 > WORKS_MAX
+        self.works + BATCH_WORKS_MAX > WORKS_MAX
             || self.batches < BATCHES_MAX
                 && self.completed < self.taken
                 && self.posted - self.completed >= RING_BYTES as u64
     }
 
-    pub fn posted(&mut self, bytes: usize, works: u32) {
+    pub fn posted(&mut self, bytes: usize, works: u32, ahead: bool) -> Upto {
         self.posted += bytes as u64;
+        if ahead {
+            self.ahead = self.posted;
+        }
+        self.placed(works);
+        Upto::Stream(self.posted)
+    }
+
+    pub fn placed(&mut self, works: u32) {
         self.batches += 1;
         self.works += works;
     }
 
-    /// One more work request that carries no bytes of the stream; false if there is no room for it.
+    /// One more work request that carries nothing; false if there is no room for it.
     pub fn may_note(&mut self) -> bool {
         let may = self.works < WORKS_MAX;
         self.works += u32::from(may);
@@ -95,9 +167,12 @@ impl Out {
     }
 
     /// The device has done so many work requests, and with them all bytes up to a position.
-    pub fn completed(&mut self, works: u32, position: u64) {
+    pub fn completed(&mut self, works: u32, up_to: Upto) {
         self.works -= works;
-        self.completed = position;
+        match up_to {
+            Upto::Stream(position) => self.completed = position,
+            Upto::Stage(position) => self.unstaged = position,
+        }
     }
 
     /// What the other side gives back, which it can only do once.
@@ -109,27 +184,65 @@ impl Out {
         self.batches -= batches;
         Ok(())
     }
+
+    /// Room in the other side's ring. More than was sent is found by [`Self::placeable`].
+    pub fn ring_given_back(&mut self, bytes: u32) {
+        self.ring_taken += u64::from(bytes);
+    }
+
+    pub fn ring_taken(&self) -> u64 {
+        self.ring_taken
+    }
 }
 
 /// What one end has received.
 #[derive(Debug, Default)]
 pub struct In {
+    /// Bytes of the stream.
     arrived: u64,
     taken: u64,
+    /// Up to where the other side wants to hear at once that they were taken, and has not yet.
+    ahead: u64,
+    /// Bytes in the ring that nobody has been told of.
+    placed: usize,
+    /// Bytes of the ring that were taken, and those that the other side has heard of.
+    ring_taken: u64,
+    ring_told: u64,
     owed_bytes: u32,
     owed_batches: u32,
 }
 
 impl In {
-    pub fn arrived(&mut self, bytes: u32) -> Result<(), Fault> {
+    pub fn arrived(&mut self, bytes: u32, ahead: bool) -> Result<(), Fault> {
         // What is owed may not be written over either: the other side does not know of it.
         let held = self.arrived - self.taken + u64::from(self.owed_bytes) + u64::from(bytes);
         if bytes == 0 || held > RING_BYTES as u64 {
             return Err(Fault("more was written than there is room for"));
         }
         self.arrived += u64::from(bytes);
+        if ahead {
+            self.ahead = self.arrived;
+        }
         self.owed_batches += 1;
         Ok(())
+    }
+
+    /// Records have come into the ring. Whether there was room for them is for whoever knows the ring.
+    pub fn placed(&mut self, bytes: u32) -> Result<(), Fault> {
+        if self.ahead > self.taken {
+            return Err(Fault("records were written into a ring ahead of what is before them"));
+        }
+        if bytes == 0 || bytes as usize > PLACED_BYTES_MAX {
+            return Err(Fault("an impossible number of records was written into a ring"));
+        }
+        self.placed += bytes as usize;
+        self.owed_batches += 1;
+        Ok(())
+    }
+
+    /// Bytes that have come into the ring since this was asked before.
+    pub fn take_placed(&mut self) -> usize {
+        std::mem::take(&mut self.placed)
     }
 
     /// Where in the inbox there are bytes, and how many in a row.
@@ -138,18 +251,49 @@ impl In {
         (at, ((self.arrived - self.taken) as usize).min(RING_BYTES - at))
     }
 
+    pub fn has_arrivals(&self) -> bool {
+        self.arrived > self.taken || self.placed > 0
+    }
+
+    /// So many bytes of the inbox are where they belong.
     pub fn take(&mut self, bytes: usize) {
         assert!(bytes as u64 <= self.arrived - self.taken, "more bytes taken than have arrived");
         self.taken += bytes as u64;
         self.owed_bytes += bytes as u32;
     }
 
-    /// Whether it is time to give credits back.
-    pub fn is_due(&self) -> bool {
-        self.owed_bytes >= OWED_BYTES || self.owed_batches >= OWED_BATCHES
+    /// Up to where bytes of the ring were taken.
+    pub fn ring_taken(&mut self, up_to: u64) {
+        self.ring_taken = self.ring_taken.max(up_to);
     }
 
+    fn owes_room(&self) -> bool {
+        self.ring_taken - self.ring_told >= TAKEN_BYTES_MIN
+    }
+
+    fn is_awaited(&self) -> bool {
+        self.ahead > 0 && self.taken >= self.ahead
+    }
+
+    fn owes_credits(&self) -> bool {
+        self.owed_bytes >= OWED_BYTES || self.owed_batches >= OWED_BATCHES || self.is_awaited()
+    }
+
+    /// Whether it is time to give something back.
+    pub fn is_due(&self) -> bool {
+        self.owes_credits() || self.owes_room()
+    }
+
+    /// What is to be given back now, of one kind. There is some, as [`Self::is_due`] has said.
     pub fn give_back(&mut self) -> Notice {
+        if !self.owes_credits() {
+            let bytes = (self.ring_taken - self.ring_told).min(NUMBER_MASK.into());
+            self.ring_told += bytes;
+            return Notice::Room(bytes as u32);
+        }
+        if self.is_awaited() {
+            self.ahead = 0;
+        }
         let (bytes, batches) = (std::mem::take(&mut self.owed_bytes), std::mem::take(&mut self.owed_batches));
         Notice::Taken { bytes, batches }
     }
@@ -157,15 +301,22 @@ impl In {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::VecDeque;
+    use std::ops::Range;
+
     use super::*;
 
     #[test]
     fn notices_come_back() {
         for notice in [
-            Notice::Written(1),
-            Notice::Written(RING_BYTES as u32),
+            Notice::Written { bytes: 1, ahead: false },
+            Notice::Written { bytes: RING_BYTES as u32, ahead: true },
+            Notice::Placed(1),
+            Notice::Placed(PLACED_BYTES_MAX as u32),
             Notice::Taken { bytes: 0, batches: BATCHES_MAX },
             Notice::Taken { bytes: RING_BYTES as u32, batches: 0 },
+            Notice::Room(TAKEN_BYTES_MIN as u32),
+            Notice::Room(NUMBER_MASK),
         ] {
             assert_eq!(Notice::decode(notice.encode()), notice);
         }
@@ -191,15 +342,15 @@ mod tests {
                 idle += 1;
                 let n = (out.room() as u64).min(1 + below(largest)).min(total - sent);
                 if n > 0 && below(3) > 0 {
-                    out.posted(n as usize, 1);
+                    let end = out.posted(n as usize, 1, false);
                     sent += n;
-                    device.push((out.position(), n as u32));
+                    device.push((end, n as u32));
                     idle = 0;
                 }
                 if !device.is_empty() && below(2) > 0 {
                     let (position, n) = device.remove(0);
                     out.completed(1, position);
-                    arrivals.arrived(n).unwrap();
+                    arrivals.arrived(n, false).unwrap();
                     idle = 0;
                 }
                 let (_, ready) = arrivals.ready();
@@ -225,7 +376,7 @@ mod tests {
     #[test]
     fn credits_for_what_was_not_sent_are_a_fault() {
         let mut out = Out::default();
-        out.posted(10, 1);
+        out.posted(10, 1, false);
         assert!(out.given_back(11, 0).is_err() && out.given_back(0, 2).is_err());
         assert_eq!(out.given_back(10, 1), Ok(()));
         assert!(out.given_back(1, 0).is_err());
@@ -234,13 +385,219 @@ mod tests {
     #[test]
     fn more_than_there_is_room_for_is_a_fault() {
         let mut arrivals = In::default();
-        assert!(arrivals.arrived(0).is_err());
-        arrivals.arrived(RING_BYTES as u32).unwrap();
-        assert!(arrivals.arrived(1).is_err());
-        arrivals.take(8);
+        assert!(arrivals.arrived(0, false).is_err());
+        arrivals.arrived(RING_BYTES as u32, false).unwrap();
+        assert!(arrivals.arrived(1, false).is_err());
+        arrivals.take(OWED_BYTES as usize);
         // The other side does not know that there is room again.
-        assert!(arrivals.arrived(8).is_err());
-        arrivals.give_back();
-        arrivals.arrived(8).unwrap();
+        assert!(arrivals.arrived(8, false).is_err());
+        assert_eq!(arrivals.give_back(), Notice::Taken { bytes: OWED_BYTES, batches: 1 });
+        arrivals.arrived(8, false).unwrap();
+    }
+    #[test]
+    fn records_ahead_of_what_is_before_them_are_a_fault() {
+        let mut arrivals = In::default();
+        assert_eq!(arrivals.placed(64), Ok(()));
+        arrivals.arrived(8, false).unwrap();
+        assert_eq!(arrivals.placed(64), Ok(()));
+        arrivals.arrived(8, true).unwrap();
+        assert!(arrivals.placed(64).is_err());
+        arrivals.take(8);
+        assert!(arrivals.placed(64).is_err());
+        arrivals.take(8);
+        assert_eq!((arrivals.placed(64), arrivals.take_placed(), arrivals.take_placed()), (Ok(()), 192, 0));
+        assert!(arrivals.placed(0).is_err() && arrivals.placed(PLACED_BYTES_MAX as u32 + 1).is_err());
+    }
+
+    #[test]
+    fn records_wait_for_word_of_what_is_before_them() {
+        const RING: usize = 1 << 20;
+        let (mut out, mut arrivals) = (Out::default(), In::default());
+        assert_eq!(out.placeable(0, RING), Ok(PLACED_BYTES_MAX));
+        out.posted(8, 1, false);
+        assert_eq!(out.placeable(0, RING), Ok(PLACED_BYTES_MAX));
+        out.posted(8, 1, true);
+        assert_eq!(out.placeable(0, RING), Ok(0));
+        arrivals.arrived(8, false).unwrap();
+        arrivals.arrived(8, true).unwrap();
+        arrivals.take(15);
+        assert!(!arrivals.is_due());
+        arrivals.take(1);
+        assert!(arrivals.is_due());
+        assert_eq!(arrivals.give_back(), Notice::Taken { bytes: 16, batches: 2 });
+        assert!(!arrivals.is_due());
+        out.given_back(16, 2).unwrap();
+        assert_eq!(out.placeable(0, RING), Ok(PLACED_BYTES_MAX));
+        // A ring that is full, all but eight bytes.
+        assert_eq!(out.placeable(RING as u64 - 8, RING), Ok(8));
+        arrivals.ring_taken(TAKEN_BYTES_MIN - 8);
+        assert!(!arrivals.is_due());
+        arrivals.ring_taken(TAKEN_BYTES_MIN);
+        assert_eq!((arrivals.is_due(), arrivals.give_back()), (true, Notice::Room(TAKEN_BYTES_MIN as u32)));
+        out.ring_given_back(4096);
+        assert_eq!(out.placeable(RING as u64, RING), Ok(4096));
+        assert!(out.placeable(4088, RING).is_err(), "it took more than it was sent");
+    }
+
+    #[derive(Debug)]
+    struct Sent {
+        end: Upto,
+        works: u32,
+        notice: Notice,
+        staged: Range<usize>,
+        /// Of records: how many bytes of them go before these.
+        at: u64,
+    }
+
+    /// One end of the model below, and what is on its way from it.
+    #[derive(Default, Debug)]
+    struct End {
+        out: Out,
+        arrivals: In,
+        wire: VecDeque<Sent>,
+        /// Of the stage, that the device has not done with.
+        staged: Vec<Range<usize>>,
+        /// Bytes of records that were sent, by either way, and by the inbox in each batch of it.
+        at: u64,
+        by_inbox: VecDeque<(u64, u64)>,
+        /// Of the ring that this end has, and that the other writes into.
+        came: u64,
+        taken: u64,
+        placed: u64,
+        burst: u64,
+    }
+
+    impl End {
+        fn place(&mut self, ring: usize, below: &mut impl FnMut(u64) -> u64) -> bool {
+            let most = self.out.placeable(self.at, ring).unwrap() as u64 / 8;
+            if most == 0 {
+                return false;
+            }
+            let most = most.min([1, 30, 9000][below(3) as usize]);
+            let bytes = 8 * (1 + below(most)) as usize;
+            let (from, end) = self.out.stage(bytes + WORDS_BYTES);
+            let range = from..from + bytes + WORDS_BYTES;
+            assert!(range.end <= STAGE_BYTES, "{range:?}");
+            let is_free = |held: &Range<usize>| held.end <= range.start || range.end <= held.start;
+            assert!(self.staged.iter().all(is_free), "{range:?} {:?}", self.staged);
+            self.staged.push(range.clone());
+            self.out.placed(2);
+            self.wire.push_back(Sent {
+                end,
+                works: 2,
+                notice: Notice::Placed(bytes as u32),
+                staged: range,
+                at: self.at,
+            });
+            (self.at, self.placed) = (self.at + bytes as u64, self.placed + 1);
+            self.burst = self.burst.saturating_sub(5);
+            true
+        }
+
+        fn send(&mut self, below: &mut impl FnMut(u64) -> u64) -> bool {
+            let most = [16, 128 << 10][below(2) as usize];
+            let bytes = (self.out.room() as u64).min(1 + below(most));
+            if bytes == 0 {
+                return false;
+            }
+            let ahead = below(2) == 0;
+            let records = if ahead { below(bytes + 1) } else { 0 };
+            let end = self.out.posted(bytes as usize, 1, ahead);
+            (self.at, self.burst) = (self.at + records, self.burst + 1);
+            self.by_inbox.push_back((self.out.position(), records));
+            let notice = Notice::Written { bytes: bytes as u32, ahead };
+            self.wire.push_back(Sent { end, works: 1, notice, staged: 0..0, at: 0 });
+            true
+        }
+
+        fn give_back(&mut self) -> bool {
+            let may = self.arrivals.is_due() && self.out.may_note();
+            if may {
+                let notice = self.arrivals.give_back();
+                let end = Upto::Stream(self.out.position());
+                self.wire.push_back(Sent { end, works: 1, notice, staged: 0..0, at: 0 });
+            }
+            may
+        }
+    }
+
+    /// The device of `from` does the next thing.
+    fn write(from: &mut End, to: &mut End, ring: usize) -> bool {
+        let Some(Sent { end, works, notice, staged, at }) = from.wire.pop_front() else { return false };
+        from.out.completed(works, end);
+        from.staged.retain(|held| *held != staged);
+        match notice {
+            Notice::Written { bytes, ahead } => to.arrivals.arrived(bytes, ahead).unwrap(),
+            Notice::Placed(bytes) => {
+                to.arrivals.placed(bytes).unwrap();
+                assert_eq!(to.came, at, "not all that was sent before it is in the ring");
+                to.came += u64::from(bytes);
+                assert!(to.came - to.taken <= ring as u64, "records lie over others");
+            }
+            Notice::Taken { bytes, batches } => to.out.given_back(bytes, batches).unwrap(),
+            Notice::Room(bytes) => to.out.ring_given_back(bytes),
+        }
+        true
+    }
+
+    /// What has come to `to` goes on, as far as its ring has room.
+    fn take(from: &mut End, to: &mut End, ring: usize, below: &mut impl FnMut(u64) -> u64) -> bool {
+        let (_, ready) = to.arrivals.ready();
+        let Some(&(end, records)) = from.by_inbox.front() else { return false };
+        let left = (end - to.arrivals.taken) as usize;
+        if ready == 0 || ready >= left && to.came + records - to.taken > ring as u64 {
+            return false;
+        }
+        let most = ready.min(left);
+        let bytes = if below(2) == 0 { most } else { 1 + below(most as u64) as usize };
+        to.arrivals.take(bytes);
+        if bytes == left {
+            to.came += records;
+            from.by_inbox.pop_front();
+        }
+        true
+    }
+
+    /// Whatever is sent by which way, and however late devices, readers and credits are: no record comes before what it
+    /// waits for, nothing lies over anything else, and nobody waits for good.
+    #[test]
+    fn two_ways_both_ways_get_through_in_order() {
+        for seed in 0..100u64 {
+            let mut random = seed;
+            let mut below = |n: u64| {
+                random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                (random >> 33) % n
+            };
+            let ring = [256 << 10, 2 << 20][seed as usize % 2];
+            let mut ends = [End::default(), End::default()];
+            // Who is slow: readers, credits, devices, or nobody.
+            let slow = below(4);
+            let mut idle = 0;
+            while ends.iter().any(|end| end.at < 4 << 20) {
+                let who = below(2) as usize;
+                let [a, b] = &mut ends;
+                let (a, b) = if who == 0 { (a, b) } else { (b, a) };
+                let what = below(6);
+                let skips = what == 2 + slow && below(20) > 0;
+                let done = !skips
+                    && match what {
+                        0 => a.place(ring, &mut below),
+                        // Now and then there are none, or records would hardly go the other way.
+                        1 => a.burst < 50 && a.send(&mut below),
+                        2 => {
+                            let bytes = below(b.came - b.taken + 1);
+                            b.taken += bytes;
+                            b.arrivals.ring_taken(b.taken);
+                            bytes > 0
+                        }
+                        3 => b.give_back(),
+                        4 => write(a, b, ring),
+                        _ => take(a, b, ring, &mut below),
+                    };
+                idle = if done { 0 } else { idle + 1 };
+                assert!(idle < 5000, "seed {seed}: {ends:?}");
+            }
+            assert!(ends.iter().all(|end| end.placed > 20), "seed {seed}: {ends:?}");
+        }
     }
 }

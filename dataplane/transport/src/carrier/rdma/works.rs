@@ -1,15 +1,33 @@
 //! What a queue pair is asked to do, and what it says of it.
 
-/// A write into the other side's inbox.
+/// A write into the other side's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Work {
-    /// From this offset of the outbox to the same one of the inbox.
-    pub at: usize,
+    /// From this offset of the outbox, behind which is the stage.
+    pub from: usize,
+    pub to: Place,
     pub bytes: usize,
     /// What the other side is told when the bytes are there.
     pub notice: Option<u32>,
     /// Comes back when the device has done this and all before it; nothing does if it is none.
     pub token: Option<u64>,
+}
+
+impl Work {
+    /// Writes nothing.
+    pub fn bare(notice: Option<u32>, token: u64) -> Work {
+        Work { from: 0, to: Place::Inbox(0), bytes: 0, notice, token: Some(token) }
+    }
+}
+
+/// What of the other side's memory is written. It has shown nothing else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    Inbox(usize),
+    /// Of its ring's data.
+    Ring(usize),
+    /// Where the records that were written into its ring end.
+    Placed,
 }
 
 /// Something is done.

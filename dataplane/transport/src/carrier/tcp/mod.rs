@@ -352,12 +352,17 @@ impl Lane {
 
 fn send_commands(link: &TcpLink, mut sender: Sender, commands: Consumer) -> Result<(), Death> {
     let mut lanes = Lanes { link, striper: Striper::default() };
-    link.side.send_commands(commands, &mut lanes, |batch| {
-        // SAFETY: the parts point to memory that stays mapped for the life of the process.
-        let sent = unsafe { sender.send(&link.main, batch.parts())? };
-        batch.advance(sent);
-        Ok(())
-    })
+    link.side.send_commands(
+        commands,
+        &mut lanes,
+        |_, _| Ok(0),
+        |batch| {
+            // SAFETY: the parts point to memory that stays mapped for the life of the process.
+            let sent = unsafe { sender.send(&link.main, batch.parts())? };
+            batch.advance(sent);
+            Ok(())
+        },
+    )
 }
 
 fn receive(link: &TcpLink, mut receiver: Receiver, mut scatter: Scatter) -> Result<(), Death> {

@@ -11,8 +11,10 @@ use orion_tls::record::Outgoing;
 use orion_transport::carrier::Death;
 use orion_transport::carrier::rdma::ends::End;
 use orion_transport::carrier::rdma::pipe::Pipe;
+use orion_transport::carrier::rdma::placing::place;
 use orion_transport::carrier::rdma::{NoLanes, Pair};
 use orion_transport::sealed::{Heard, Opening};
+use orion_transport::stream::Frame;
 use orion_transport::{Blocked, LaneCounts, fds};
 use orion_wire::Fault;
 use orion_wire::hello::{FRAME_HEADER_BYTES, frame, frame_header, kind};
@@ -30,17 +32,21 @@ use crate::engine::mail::Kick;
 const ENDS_BYTES_MAX: usize = 4 << 10;
 /// Taken from the inbox at once.
 const TAKE_BYTES: usize = 128 << 10;
+const IMPOSSIBLE: Fault = Fault("ring positions are impossible");
 /// Writes of one turn, so that others have theirs.
 const WRITES_PER_TURN: usize = 8;
 
+// The pipe goes first, and with it the keys to the session's memory.
 pub struct Carried {
+    pipe: Option<Pipe>,
     tcp: OwnedFd,
     shared: Arc<Shared>,
     worker: WorkerSide,
     /// What the client says by TCP, until it has said where its queue pair is.
     hearing: Option<Hearing>,
-    pipe: Option<Pipe>,
     buffer: Box<[u8]>,
+    /// Of the inbox in the buffer, until all of it is where it belongs.
+    copied: usize,
     unread: std::ops::Range<usize>,
     bell: BellWait,
     ending: bool,
@@ -233,6 +239,7 @@ impl Carried {
             hearing: Some(Hearing::new(secured)),
             pipe: None,
             buffer: vec![0; TAKE_BYTES].into(),
+            copied: 0,
             unread: 0..0,
             bell: BellWait::Not,
             ending: false,
@@ -279,6 +286,8 @@ impl Carried {
 
     fn connect(&mut self, peer: &End) -> Result<End, String> {
         let pipe = Pipe::new(Pair::new(self.shared.device.clone())?);
+        // SAFETY: the session's memory is unmapped when this object is gone, and with it the pipe.
+        unsafe { pipe.offer(self.worker.commands().beside_device()) }?;
         pipe.connect(peer)?;
         let own = pipe.own();
         self.pipe = Some(pipe);
@@ -288,8 +297,12 @@ impl Carried {
     /// What the worker has written, to the client.
     fn pass_on(&mut self) -> Result<bool, Death> {
         let mut progress = false;
+        if let Some(up_to) = self.worker.newly_taken()? {
+            self.pipe().ring_taken(up_to)?;
+        }
         for _ in 0..WRITES_PER_TURN {
             if !self.worker.is_sending() {
+                progress |= self.place_replies()?;
                 match self.worker.collect(&mut NoLanes)? {
                     Collected::Nothing => break,
                     Collected::Passed => {
@@ -302,7 +315,7 @@ impl Carried {
             let pipe = self.pipe.as_ref().expect("the caller looked");
             let gather = self.worker.gather();
             // SAFETY: the parts lead into the batch and into session memory; neither changes until they are copied.
-            let n = unsafe { pipe.send(gather.parts()) }?;
+            let n = unsafe { pipe.send(gather.parts(), gather.is_ahead()) }?;
             if n == 0 {
                 break;
             }
@@ -315,10 +328,26 @@ impl Carried {
         Ok(progress)
     }
 
+    fn pipe(&self) -> &Pipe {
+        self.pipe.as_ref().expect("the caller looked")
+    }
+
+    /// Replies that go straight into the client's ring.
+    fn place_replies(&mut self) -> Result<bool, Death> {
+        let pipe = self.pipe.as_ref().expect("the caller looked");
+        let (gather, replies) = self.worker.replies();
+        let bytes = place(pipe, gather, Frame::Reply, replies)?;
+        if bytes > 0 {
+            replies.consume(bytes);
+        }
+        Ok(bytes > 0)
+    }
+
     /// What the client has sent, to the worker.
     fn take_in(&mut self) -> Result<bool, Death> {
+        let mut progress = self.pipe().look()?;
+        self.have_placed()?;
         let pipe = self.pipe.as_ref().expect("the caller looked");
-        let mut progress = pipe.look()?;
         if self.unread.is_empty() && self.worker.blocked().is_none() {
             if let Some((to, len)) = self.worker.in_place() {
                 // SAFETY: `in_place` gave `len` writable bytes of the heap.
@@ -328,9 +357,8 @@ impl Carried {
                 return Ok(progress | (n > 0));
             }
             // SAFETY: the buffer is ours.
-            let n = unsafe { pipe.copy(self.buffer.as_mut_ptr(), self.buffer.len()) };
-            pipe.take(n)?;
-            self.unread = 0..n;
+            self.copied = unsafe { pipe.copy(self.buffer.as_mut_ptr(), self.buffer.len()) };
+            self.unread = 0..self.copied;
         }
         if !self.unread.is_empty() || self.worker.blocked().is_some() {
             let used = self.worker.feed(&self.buffer[self.unread.clone()], &LaneCounts::default())?;
@@ -339,8 +367,18 @@ impl Carried {
             if matches!(self.worker.blocked(), Some(Blocked::Barrier)) {
                 return Err(Fault("a barrier where there are no lanes").into());
             }
+            if self.unread.is_empty() && self.worker.blocked().is_none() {
+                pipe.take(std::mem::take(&mut self.copied))?;
+            }
         }
         Ok(progress)
+    }
+
+    /// Wakes a worker that sleeps, for what the client's device has written into its ring.
+    fn have_placed(&mut self) -> Result<(), Death> {
+        let bytes = self.pipe().take_placed();
+        let placed = bytes == 0 || self.worker.commands().placed(bytes).map_err(|_| IMPOSSIBLE)?;
+        if placed { Ok(()) } else { Err(Fault("more commands were written than there is room for").into()) }
     }
 
     fn end(&mut self, who: &str, death: Death) {

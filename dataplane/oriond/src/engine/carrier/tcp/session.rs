@@ -214,6 +214,9 @@ impl Carried {
         if self.worker.is_sending() {
             return Ok(false);
         }
+        if let Some(up_to) = self.worker.newly_taken()? {
+            self.worker.gather().taken(up_to);
+        }
         let collected = self.worker.collect(&mut Lanes { shared: &self.shared, striper: &mut self.striper })?;
         if collected == Collected::Batch {
             self.send(io, slot);
