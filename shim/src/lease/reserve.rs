@@ -15,6 +15,7 @@ use orion_transport::socket::{objection_to_folder, receive_timeout};
 use orion_wire::address::Server;
 use orion_wire::reserve::{self, Answer, Ask, KIND, RESERVE_VERSION, SOCKET};
 
+use super::ask::reached_as_wanted;
 use super::granted::{self, Claim, Granted, Part};
 use super::wanted::Wanted;
 
@@ -25,9 +26,19 @@ const ANSWER_SECONDS: i64 = 5;
 pub fn ask(wanted: &Wanted, client: &str) -> Option<Result<Granted, String>> {
     let socket = socket()?;
     let agent = UnixStream::connect(&socket).ok()?;
-    Some(lend(&agent, wanted, client).map_err(|why| format!("this node's own reserve: {why}")).and_then(|answer| {
-        granted(answer, agent).map_err(|why| format!("what answers at {} is no agent: {why}", socket.display()))
-    }))
+    Some(
+        lend(&agent, wanted, client)
+            .map_err(|why| format!("this node's own reserve: {why}"))
+            .and_then(|answer| {
+                let granted = granted(answer, agent);
+                granted.map_err(|why| format!("what answers at {} is no agent: {why}", socket.display()))
+            })
+            .and_then(|granted| {
+                // What was lent goes back with its connection.
+                let reached = granted.parts.iter().try_for_each(|part| reached_as_wanted(wanted, &part.server));
+                reached.map(|()| granted).map_err(|why| format!("this node's own reserve: {why}"))
+            }),
+    )
 }
 
 fn lend(agent: &UnixStream, wanted: &Wanted, client: &str) -> Result<Answer, String> {
