@@ -12,7 +12,7 @@
 # sanitize is AddressSanitizer over the unsafe code, and over shim and server while the facts run. It takes a build of
 # its own.
 # vm attaches bpf's programs in a virtual machine with Debian's own kernel, which is another one than here (bpf/vm.sh),
-# and has sessions over RDMA there (dataplane/conformance/vm/rdma.sh).
+# and has sessions over RDMA there, in one machine and between two (dataplane/conformance/vm/rdma.sh, vm/nodes.sh).
 # guest runs the facts and programs of nvcc in such a machine, over memory that it shares with oriond here
 # (dataplane/conformance/vm/guest.sh), and over vsock (dataplane/conformance/vm/vsock.sh).
 set -uo pipefail
@@ -163,7 +163,7 @@ step fuzz fuzz
 step attack attack
 step portable tests portable
 [[ "$wanted" != *" sanitize "* ]] || step sanitize sanitize
-[[ "$wanted" != *" vm "* ]] || { step vm bpf/vm.sh; step vm dataplane/conformance/vm/rdma.sh; }
+[[ "$wanted" != *" vm "* ]] || for script in bpf/vm dataplane/conformance/vm/{rdma,nodes}; do step vm "$script.sh"; done
 [[ "$wanted" != *" guest "* ]] || for script in guest vsock; do step guest "dataplane/conformance/vm/$script.sh"; done
 
 echo "$passed passed, $failed failed"

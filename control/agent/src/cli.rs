@@ -23,8 +23,9 @@ pub struct Cli {
     /// oriond.stats.sock or the same name with .stats.sock for .sock]
     #[arg(long, value_name = "PATH")]
     pub stats: Option<PathBuf>,
-    /// Where programs reach the oriond: tcp:HOST:PORT, or unix:PATH if all of them run on this machine
-    #[arg(long, value_name = "ADDRESS")]
+    /// Where programs reach the oriond: tcp:HOST:PORT, or unix:PATH if all of them run on this machine. Those that ask
+    /// for another carrier (ORION_TRANSPORT) are sent to the address of it behind a comma: tcp:HOST:PORT,rdma:HOST:PORT
+    #[arg(long, value_name = "ADDRESS[,ADDRESS…]")]
     pub address: String,
     /// What the node is called in the pool [default: the name of this machine]
     #[arg(long, value_name = "NAME")]

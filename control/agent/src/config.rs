@@ -5,7 +5,7 @@
 //! A file becomes options that stand before those of the command line, which therefore decide.
 
 use std::ffi::OsString;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use ini::{Ini, ParseOption, Properties};
 
@@ -64,7 +64,8 @@ fn read(text: &str, options: &[Choice]) -> Result<Vec<String>, String> {
         );
     }
     if own.get("address").is_none() {
-        add(&mut found, "address", &address(server)?);
+        let all: Vec<String> = [Some(address(server)?), verbs_address(server)?].into_iter().flatten().collect();
+        add(&mut found, "address", &all.join(","));
     }
     for (key, value) in own.iter() {
         let option = key.replace('_', "-");
@@ -109,6 +110,30 @@ fn address(server: &Properties) -> Result<String, String> {
     }
 }
 
+/// And where it offers RDMA, if it does: at an address of its own, or at the port behind TCP's.
+fn verbs_address(server: &Properties) -> Result<Option<String>, String> {
+    let is_yes = |value: &str| matches!(value.to_ascii_lowercase().as_str(), "true" | "1" | "yes" | "on");
+    let asked = server.get("enable_rdma").is_some_and(is_yes);
+    let place = match server.get("rdma") {
+        Some("none") => return Ok(None),
+        Some(place) => {
+            let unclear = format!("rdma is {place}, which is no address by which programs elsewhere reach this node");
+            match place.parse::<SocketAddr>() {
+                Ok(address) if !address.ip().is_unspecified() => address,
+                _ => return Err(format!("{unclear}; set [agent] address, such as tcp:HOST:{PORT},rdma:HOST:9961")),
+            }
+        }
+        None if asked => {
+            let tcp = address(server)?;
+            let tcp = tcp.strip_prefix("tcp:").and_then(|place| place.parse::<SocketAddr>().ok());
+            let behind = tcp.and_then(|tcp| Some(SocketAddr::new(tcp.ip(), tcp.port().checked_add(1)?)));
+            behind.ok_or("enable_rdma = true takes the port behind listen_port, and there is none")?
+        }
+        None => return Ok(None),
+    };
+    Ok(Some(format!("rdma:{place}")))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -136,6 +161,13 @@ mod tests {
         assert_eq!(options(text).as_deref(), Ok("--pool /p --address tcp:gpu-7:9960"));
         let text = "[server]\npool=/p\nbind_addr=10.0.0.7\n[agent]\ninsecure = true\n";
         assert!(options(text).unwrap().ends_with("--insecure"));
+        let text = "[server]\npool=/p\nbind_addr=10.0.0.7\nenable_rdma=\"true\"\n";
+        let both = "--pool /p --address tcp:10.0.0.7:9960,rdma:10.0.0.7:9961";
+        assert_eq!(options(text).as_deref(), Ok(both));
+        let text = "[server]\npool=/p\nbind_addr=10.0.0.7\nrdma=10.1.0.7:5\n";
+        assert_eq!(options(text).as_deref(), Ok("--pool /p --address tcp:10.0.0.7:9960,rdma:10.1.0.7:5"));
+        let text = "[server]\npool=/p\nbind_addr=10.0.0.7\nenable_rdma=true\n[agent]\naddress=tcp:a:1,rdma:a:2\n";
+        assert_eq!(options(text).as_deref(), Ok("--pool /p --address tcp:a:1,rdma:a:2"));
         assert!(options("[server]\npool=/p\nbind_addr=::1\n").unwrap().ends_with("--address tcp:[::1]:9960"));
     }
 
@@ -146,6 +178,8 @@ mod tests {
             ("[server]\npool=/p\nbind_addr = 0.0.0.0\n", "set [agent] address"),
             ("[server]\npool=/p\nbind_net = eth0\n", "bind_net is eth0"),
             ("[server]\npool=/p\nbind_addr = here\n", "\"here\", which is no IP address"),
+            ("[server]\npool=/p\nbind_addr=10.0.0.7\nrdma=0.0.0.0:5\n", "rdma is 0.0.0.0:5"),
+            ("[server]\npool=/p\nlisten_port=65535\nenable_rdma=true\n", "takes the port behind listen_port"),
             ("[server]\npool=/p\n", "neither bind_addr nor socket"),
             ("[server]\npool=/p\nlisten_port=1\n[agent]\nnodes = 3\n", "nobody knows [agent] nodes"),
             ("[server]\npool=/p\nlisten_port=1\n[agent]\ninsecure = 3\n", "is neither true nor false"),

@@ -20,7 +20,8 @@ pub struct Report {
 
 impl Report {
     pub fn new(cli: &Cli) -> Result<Report, String> {
-        let address = Address::parse(&cli.address).map_err(|why| format!("--address: {why}"))?;
+        let addresses = addresses(&cli.address)?;
+        let (address, further) = addresses.split_first().ok_or("--address names no address of the oriond")?;
         if let Some(reserve) = cli.reserve_vgpus.filter(|reserve| *reserve >= cli.vgpu_count) {
             return Err(format!(
                 "--reserve-vgpus is {reserve} of --vgpu-count {}; leave the controller one of each GPU at least",
@@ -33,8 +34,8 @@ impl Report {
         };
         let request = RegisterRequest {
             node,
-            // As the original wrote it where programs come over a network.
-            address: address.host().map_or_else(|| address.to_string(), str::to_owned),
+            address: spelled(address),
+            further: further.iter().map(Address::to_string).collect(),
             gpus: Vec::new(),
             split: cli.vgpu_count,
             reserve: cli.reserve_vgpus.unwrap_or(0),
@@ -80,6 +81,28 @@ impl Report {
     }
 }
 
+/// One by each carrier.
+fn addresses(texts: &str) -> Result<Vec<Address>, String> {
+    let mut all: Vec<Address> = Vec::new();
+    for text in texts.split(',') {
+        let address = Address::parse(text).map_err(|why| format!("--address: {why}"))?;
+        if let Some(other) = all.iter().find(|other| other.carrier == address.carrier) {
+            return Err(format!(
+                "--address {address} and --address {other} are reached by one carrier, {}; leave one of them out",
+                address.carrier.name
+            ));
+        }
+        all.push(address);
+    }
+    Ok(all)
+}
+
+/// As the original wrote it where `host:port` alone means the same.
+fn spelled(address: &Address) -> String {
+    let bare = address.host().filter(|host| Address::parse(host).as_ref() == Ok(address));
+    bare.map_or_else(|| address.to_string(), str::to_owned)
+}
+
 /// The name of this machine.
 fn host_name() -> Result<String, String> {
     let mut name = [0u8; 256];
@@ -89,4 +112,23 @@ fn host_name() -> Result<String, String> {
     }
     let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
     String::from_utf8(name[..end].to_vec()).map_err(|_| "the machine's name is no text; give --node".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(texts: &str) -> Result<Vec<String>, String> {
+        addresses(texts).map(|all| all.iter().map(spelled).collect())
+    }
+
+    #[test]
+    fn an_address_keeps_the_carrier_that_its_host_alone_does_not_say() {
+        let all = ["a:7411", "rdma:a:7412", "unix:/run/o.sock"].map(str::to_owned);
+        assert_eq!(told("tcp:a:7411,rdma:a:7412,unix:/run/o.sock"), Ok(all.to_vec()));
+        assert_eq!(told("rdma:a:7412"), Ok(all[1..2].to_vec()));
+        let why = told("tcp:a:1,b:2").expect_err("two by one carrier");
+        assert!(why.contains("tcp:b:2") && why.contains("tcp:a:1") && why.contains("one carrier, tcp"), "{why}");
+        assert!(told("tcp:a").expect_err("no port").contains("--address"));
+    }
 }

@@ -302,6 +302,7 @@ fn node_report(request: &pb::RegisterRequest) -> NodeReport {
     NodeReport {
         name: request.node.clone(),
         address: request.address.clone(),
+        further: request.further.clone(),
         gpus: request.gpus.iter().map(gpu).collect(),
         split: request.split,
         oriond: request.oriond.clone(),

@@ -66,6 +66,9 @@ fn server(report: &mut Report) {
         },
         None if controller_address().is_ok_and(|address| address.is_some()) => {
             report.say("ORION_SERVER is not set; the controller says where to go.");
+            if variable("ORION_TRANSPORT").as_deref() == Some("rdma") {
+                machine::rdma(report);
+            }
         }
         None => match default_sockets().into_iter().find(|socket| socket.exists()) {
             Some(socket) => local(report, &socket),

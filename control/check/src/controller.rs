@@ -9,7 +9,7 @@ use ureq::tls::{Certificate, ClientCert, PrivateKey, RootCerts, TlsConfig, TlsPr
 
 use crate::finding::Report;
 use crate::machine;
-use crate::settings::{controller_address, variable};
+use crate::settings::{controller_address, controller_trust};
 
 const TIMEOUT: Duration = Duration::from_secs(3);
 /// Leases say until when they can be used, and agents warn of as much.
@@ -153,7 +153,7 @@ struct Answer {
 }
 
 fn ask(address: &str, path: &str) -> Result<Answer, String> {
-    let trust = Trust::from_environment(variable)?;
+    let trust = controller_trust()?;
     let is_encrypted = matches!(trust.way_to(address, ENVIRONMENT)?, Way::Tls(..));
     let scheme = if is_encrypted { "https" } else { "http" };
     let config = ureq::Agent::config_builder().timeout_global(Some(TIMEOUT)).tls_config(tls(&trust)?);

@@ -321,12 +321,17 @@ fn asked(r: &pb::AllocateRequest, places_by_ratio: bool) -> Result<Ask, Status> 
         client: r.client.clone(),
         wait_ms: r.wait_ms,
         with_group: r.with_group,
+        carrier: r.carrier.clone(),
     })
 }
 
 fn told(d: &Desk, a: &Allocation) -> pb::Allocation {
     let pool = &d.pool;
-    let address = |node: &str| pool.node(node).map(|n| n.report.address.clone()).unwrap_or_default();
+    // By the carrier that was asked for. A node that is not reached by it any more has none for this program.
+    let address = |node: &str| {
+        let node = pool.node(node)?;
+        node.report.address_by(&a.ask.carrier).map(str::to_owned)
+    };
     // A node tells of those that are its own.
     let used = |i: usize| {
         let node = &a.places[i].node;
@@ -335,7 +340,7 @@ fn told(d: &Desk, a: &Allocation) -> pb::Allocation {
     };
     let places = a.places.iter().zip(0..).map(|(p, i)| pb::Place {
         node: p.node.clone(),
-        address: address(&p.node),
+        address: address(&p.node).unwrap_or_default(),
         gpu_uuid: p.gpu.clone(),
         gpu: p.number,
         vgpu: p.slot,
@@ -407,6 +412,7 @@ impl pb::pool_server::Pool for Service {
         let report = NodeReport {
             name: r.node,
             address: r.address,
+            further: r.further,
             gpus,
             split,
             oriond: r.oriond,

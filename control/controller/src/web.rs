@@ -95,6 +95,8 @@ struct Wanted {
     with_group: bool,
     /// `ORION_CROSS_NODE=1`.
     cross_node: bool,
+    /// `ORION_TRANSPORT`.
+    carrier: String,
 }
 
 impl Default for Wanted {
@@ -111,6 +113,7 @@ impl Default for Wanted {
             wait_ms: 0,
             with_group: false,
             cross_node: false,
+            carrier: text(),
         }
     }
 }
@@ -129,6 +132,7 @@ impl From<Wanted> for AllocateRequest {
             client: w.client,
             wait_ms: w.wait_ms,
             with_group: w.with_group,
+            carrier: w.carrier,
         }
     }
 }

@@ -1,7 +1,9 @@
 //! What somebody asks the pool for.
 
+use orion_wire::address::{carrier, carrier_names};
 use serde::{Deserialize, Serialize};
 
+use crate::quote::quoted;
 use crate::units::MIB;
 
 /// vGPUs of one program. More than any machine has is a mistake.
@@ -37,6 +39,9 @@ pub struct Ask {
     /// `ORION_RES_GROUP=BOX`: on the GPUs on which the group has something already, if it has. A group is one tenant's.
     #[serde(default)]
     pub with_group: bool,
+    /// `ORION_TRANSPORT`: on a node that is reached by this carrier. Empty is by whichever the node has.
+    #[serde(default)]
+    pub carrier: String,
     /// Host, process and program that ask. For people to read.
     pub client: String,
     /// How long to wait for room, in milliseconds; 0 is not at all.
@@ -76,6 +81,9 @@ impl Ask {
         if self.with_group && self.cross_node {
             return wrong("ORION_RES_GROUP=BOX and ORION_CROSS_NODE=1 contradict each other; unset one".to_owned());
         }
+        if !self.carrier.is_empty() && carrier(&self.carrier).is_none() {
+            return wrong(format!("ORION_TRANSPORT={} is none of {}", quoted(&self.carrier), carrier_names()));
+        }
         for (name, text) in [("tenant", &self.tenant), ("group", &self.group), ("client", &self.client)] {
             if text.len() > TEXT_BYTES_MAX || text.chars().any(char::is_control) {
                 return wrong(format!("the {name} is longer than {TEXT_BYTES_MAX} bytes or holds control characters"));
@@ -102,7 +110,10 @@ impl std::fmt::Display for Ask {
             (false, Gpus::Same) => f.write_str(" on one GPU"),
             (false, Gpus::Distinct) => f.write_str(", each on a GPU of its own, on one node"),
         }?;
-        if self.with_group { f.write_str(", on the GPUs of its group") } else { Ok(()) }
+        if self.with_group {
+            f.write_str(", on the GPUs of its group")?;
+        }
+        if self.carrier.is_empty() { Ok(()) } else { write!(f, ", reached by {}", self.carrier) }
     }
 }
 
@@ -122,6 +133,7 @@ mod tests {
             (Ask { ratio: Some(0), ..good.clone() }, "ORION_RATIO is 0"),
             (Ask { ratio: Some(101), ..good.clone() }, "ORION_RATIO is 101"),
             (Ask { cross_node: true, ..good.clone() }, "needs ORION_RATIO=100, and it is 50"),
+            (Ask { carrier: "pcie".into(), ..good.clone() }, "ORION_TRANSPORT=\"pcie\" is none of shm, tcp"),
             (Ask { cross_node: true, ratio: None, ..good.clone() }, "it is not set"),
             (Ask { cross_node: true, ratio: Some(100), gpus: Gpus::Same, ..good.clone() }, "several nodes"),
             (Ask { with_group: true, ..good.clone() }, "set ORION_GROUP_ID"),

@@ -5,6 +5,8 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use orion_wire::address::carrier;
+
 use crate::allocation::Allocation;
 use crate::ask::Ask;
 use crate::node::{Gpu, Lender, Node, Standing};
@@ -26,20 +28,24 @@ pub fn full(lender: Lender, nodes: &Nodes, allocations: &[&Allocation], ask: &As
         text.push_str("; no node with a GPU has reported to the controller: is oriond running there, and told of it?");
         return text;
     }
+    if nodes.values().all(|node| node.report.address_by(&ask.carrier).is_none()) {
+        write!(text, "\n{}", nobody_is_reached_by(&ask.carrier)).expect("a string takes everything");
+    }
     text.push_str("\nfree:");
     let mut all: Vec<(u32, &Node, usize, &Gpu)> = Vec::with_capacity(gpus);
     for node in nodes.values() {
-        let room = |number| if node.takes_more() { node.room(number, ask) } else { 0 };
+        let room = |number| if node.takes_more_of(ask) { node.room(number, ask) } else { 0 };
         all.extend(node.report.gpus.iter().enumerate().map(|(number, gpu)| (room(number), node, number, gpu)));
     }
     // Those that are nearest to it first.
     all.sort_by_key(|(room, node, number, _)| Reverse((*room, node.free(*number).slots(), node.free(*number).memory)));
     for (room, node, number, gpu) in all.iter().take(LISTED_MAX) {
         let free = node.free(*number);
-        let why = match (node.is_lost, node.standing) {
-            (true, _) => ", not heard of",
-            (false, Standing::Draining) => ", draining",
-            (false, Standing::Up) => "",
+        let why = match (node.is_lost, node.standing, node.report.address_by(&ask.carrier)) {
+            (true, ..) => ", not heard of".to_owned(),
+            (false, Standing::Draining, _) => ", draining".to_owned(),
+            (false, Standing::Up, None) => format!(", not reached by {}", ask.carrier),
+            (false, Standing::Up, Some(_)) => String::new(),
         };
         let kept = match (lender, node.report.kept) {
             (_, 0) => String::new(),
@@ -65,6 +71,16 @@ pub fn full(lender: Lender, nodes: &Nodes, allocations: &[&Allocation], ask: &As
     text.push_str(&holders(allocations));
     text.push_str(&what_would_fit(nodes, ask));
     text
+}
+
+/// A wish that waiting does not fulfil.
+fn nobody_is_reached_by(name: &str) -> String {
+    let Some(carrier) = carrier(name) else { return format!("nobody knows what {name} is") };
+    format!(
+        "no node of it is reached by {name}: have an oriond started with {}, and its agent with {} behind a \
+         comma of its --address, or unset ORION_TRANSPORT",
+        carrier.served_by, carrier.example
+    )
 }
 
 fn holders(allocations: &[&Allocation]) -> String {
@@ -99,6 +115,10 @@ fn what_would_fit(nodes: &Nodes, ask: &Ask) -> String {
     let fewer = largest(ask.vgpus.saturating_sub(1) as u64, |n| n > 0 && fits(&Ask { vgpus: n as u32, ..ask.clone() }));
     if let Some(n) = fewer {
         offers.push(format!("{}", Ask { vgpus: n as u32, ..ask.clone() }));
+    }
+    let by_any = Ask { carrier: String::new(), ..ask.clone() };
+    if !ask.carrier.is_empty() && fits(&by_any) {
+        offers.push(format!("{by_any}, by another carrier (unset ORION_TRANSPORT)"));
     }
     if let Some(memory) = ask.memory {
         let less = largest(memory / MIB - 1, |m| m > 0 && fits(&Ask { memory: Some(m * MIB), ..ask.clone() }));

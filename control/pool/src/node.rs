@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use orion_wire::address::Server;
 use serde::{Deserialize, Serialize};
 
 use crate::allocation::Place;
@@ -11,6 +12,8 @@ use crate::units::{MIB, Time};
 
 pub const VGPUS_OF_A_GPU_MAX: u32 = 100;
 pub const GPUS_MAX: usize = 64;
+/// One by each carrier that there is, and more.
+pub const FURTHER_MAX: usize = 8;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gpu {
@@ -26,8 +29,11 @@ pub struct Gpu {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeReport {
     pub name: String,
-    /// Where its oriond listens, as clients write it.
+    /// Where its oriond listens, as clients write it. Who names no carrier is sent there.
     pub address: String,
+    /// And where else, each by another carrier, for who names that one.
+    #[serde(default)]
+    pub further: Vec<String>,
     pub gpus: Vec<Gpu>,
     /// vGPUs that each of its GPUs is split into, `vgpu_count`.
     pub split: u32,
@@ -85,7 +91,12 @@ impl NodeReport {
             return wrong(format!("{} GPUs of one node; at most {GPUS_MAX} are managed", self.gpus.len()));
         }
         let texts = self.gpus.iter().flat_map(|gpu| [("UUID of a GPU", &gpu.uuid), ("name of a GPU", &gpu.name)]);
-        for (what, text) in texts.chain([("address of an oriond", &self.address)]) {
+        if self.further.len() > FURTHER_MAX {
+            let count = self.further.len();
+            return wrong(format!("{count} further addresses of one oriond; at most {FURTHER_MAX} are told"));
+        }
+        let addresses = [&self.address].into_iter().chain(&self.further).map(|text| ("address of an oriond", text));
+        for (what, text) in texts.chain(addresses) {
             if text.len() > TEXT_BYTES_MAX || text.chars().any(char::is_control) {
                 return wrong(format!(
                     "{} is no {what}: it is longer than {TEXT_BYTES_MAX} bytes or holds control characters",
@@ -106,6 +117,15 @@ impl NodeReport {
             }
         }
         Ok(())
+    }
+
+    /// By which address a program reaches it that wants this carrier, or has no wish.
+    pub fn address_by(&self, carrier: &str) -> Option<&str> {
+        let leads_there = |text: &&String| Server::parse(text).is_ok_and(|server| server.carrier.name == carrier);
+        match carrier {
+            "" => Some(&self.address),
+            _ => [&self.address].into_iter().chain(&self.further).find(leads_there).map(String::as_str),
+        }
     }
 
     /// What a lender has of a GPU while nobody has anything of him.
@@ -167,6 +187,10 @@ impl Node {
 
     pub fn gpu(&self, uuid: &str) -> Option<&Gpu> {
         self.report.gpus.iter().find(|g| g.uuid == uuid)
+    }
+
+    pub(crate) fn takes_more_of(&self, ask: &Ask) -> bool {
+        self.takes_more() && self.report.address_by(&ask.carrier).is_some()
     }
 
     /// With room on these of its GPUs alone.

@@ -20,10 +20,11 @@ pub type Chosen = Vec<(String, usize)>;
 /// All of them, or `None`: some do not help a program that asked for all.
 pub fn place(nodes: &Nodes, ask: &Ask, policy: Policy) -> Option<Chosen> {
     if ask.cross_node {
-        return across(nodes.values().filter(|node| node.takes_more()), ask, policy);
+        return across(nodes.values().filter(|node| node.takes_more_of(ask)), ask, policy);
     }
     // The first that has room is the best. Of full ones, of which there may be many, only the slots are counted.
-    let has_room = |node: &&Node| node.takes_more() && node.has_slots(ask.vgpus) && capacity(node, ask) >= ask.vgpus;
+    let has_room =
+        |node: &&Node| node.takes_more_of(ask) && node.has_slots(ask.vgpus) && capacity(node, ask) >= ask.vgpus;
     let node = match policy {
         Policy::Pack => nodes.fullest_first().find(has_room),
         Policy::Spread => nodes.emptiest_first().find(has_room),

@@ -561,7 +561,7 @@ impl Pool {
         let (mut nodes, chosen): (Nodes, Chosen) = match now {
             Some(chosen) => (self.nodes.values().filter(|node| is_in(&chosen, node)).cloned().collect(), chosen),
             None => {
-                let up = self.nodes.values().filter(|node| node.takes_more());
+                let up = self.nodes.values().filter(|node| node.takes_more_of(ask));
                 let empty: Nodes = up.map(|node| self.empty(node)).collect();
                 let chosen = place(&empty, ask, policy).ok_or_else(|| Refused::Full(self.why_not(ask)))?;
                 (empty, chosen)

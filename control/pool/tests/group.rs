@@ -11,6 +11,7 @@ fn pool(policy: Policy) -> Pool {
         let report = NodeReport {
             name: name.into(),
             address: name.into(),
+            further: Vec::new(),
             gpus,
             split: 2,
             oriond: String::new(),

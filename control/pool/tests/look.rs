@@ -9,6 +9,7 @@ fn pool() -> Pool {
     let report = NodeReport {
         name: "a".into(),
         address: "a".into(),
+        further: Vec::new(),
         gpus: vec![gpu(0), gpu(1)],
         split: 2,
         oriond: String::new(),

@@ -40,6 +40,8 @@ enum Step {
     Restart,
 }
 
+/// What is asked for: nothing, what half of the nodes have besides, and what none has.
+const CARRIERS: [&str; 3] = ["", "shm", "rdma"];
 const TENANTS: [&str; 3] = ["", "red", "blue"];
 
 fn node_name(node: usize) -> String {
@@ -66,6 +68,7 @@ fn report(node: usize, gpus: u8, split: u32) -> NodeReport {
     NodeReport {
         name: node_name(node),
         address: format!("10.0.0.{node}:9960"),
+        further: if node < 2 { vec![format!("unix:/run/{node}")] } else { Vec::new() },
         gpus,
         split,
         oriond,
@@ -78,8 +81,10 @@ fn asks() -> impl Strategy<Value = Ask> {
     let gpus = prop_oneof![3 => Just(Gpus::Any), 1 => Just(Gpus::Same), 1 => Just(Gpus::Distinct)];
     let memory = proptest::option::weighted(0.8, 1u64..9000);
     let ratio = proptest::option::weighted(0.7, prop_oneof![Just(100u32), 1u32..=100]);
-    (1u32..6, memory, ratio, any::<bool>(), gpus, 0usize..3, prop_oneof![2 => Just(0u64), 1 => 1u64..40_000]).prop_map(
-        |(vgpus, mib, ratio, cross, gpus, tenant, wait_ms)| Ask {
+    let wait_ms = prop_oneof![2 => Just(0u64), 1 => 1u64..40_000];
+    let carrier = prop_oneof![8 => Just(0usize), 2 => Just(1), 1 => Just(2)];
+    (1u32..6, memory, ratio, any::<bool>(), gpus, 0usize..3, wait_ms, carrier).prop_map(
+        |(vgpus, mib, ratio, cross, gpus, tenant, wait_ms, carrier)| Ask {
             vgpus,
             memory: mib.map(|m| m * MIB),
             ratio,
@@ -91,6 +96,7 @@ fn asks() -> impl Strategy<Value = Ask> {
             client: String::new(),
             wait_ms,
             with_group: false,
+            carrier: CARRIERS[carrier].into(),
         },
     )
 }
@@ -279,7 +285,12 @@ impl World {
     fn fits(&self, ask: &Ask) -> bool {
         let taken = self.taken();
         let mut nodes = Vec::new();
-        for node in self.pool.nodes().filter(|n| !n.is_lost && n.standing == Standing::Up) {
+        let is_reached = |node: &NodeReport| match ask.carrier.as_str() {
+            "" => true,
+            "shm" => !node.further.is_empty(),
+            _ => false,
+        };
+        for node in self.pool.nodes().filter(|n| !n.is_lost && n.standing == Standing::Up && is_reached(&n.report)) {
             let mut rooms = Vec::new();
             for gpu in &node.report.gpus {
                 let (split, kept) = (node.report.split, node.report.kept);

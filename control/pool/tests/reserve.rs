@@ -52,7 +52,8 @@ fn report(split: u32, kept: u32) -> NodeReport {
     };
     let (name, address, oriond) = ("a".into(), "a:1".into(), "0a".repeat(16));
     let certificate = String::new();
-    NodeReport { name, address, gpus: (0..GPUS).map(gpu).collect(), split, oriond, kept, certificate }
+    let (further, gpus) = (Vec::new(), (0..GPUS).map(gpu).collect());
+    NodeReport { name, address, further, gpus, split, oriond, kept, certificate }
 }
 
 fn settings(lender: Lender) -> Settings {

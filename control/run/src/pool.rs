@@ -39,7 +39,6 @@ pub fn wanted(
         first = first.or(is_of_a_pool.then_some(if set.is_some() { name } else { option }));
         variables.extend(value.map(|value| (name, value)));
     }
-    let server = about_a_server(cli, &variable);
     let named = match (&cli.controller, variable("ORION_CONTROLLER")) {
         (Some(option), Some(set)) if *option != set => {
             return Err(format!("--controller {option} contradicts ORION_CONTROLLER={set}; leave one of them out"));
@@ -48,6 +47,12 @@ pub fn wanted(
         (None, Some(set)) => Some((format!("ORION_CONTROLLER={set}"), set)),
         (None, None) => None,
     };
+    if let (Some(option), Some(set)) = (&cli.transport, variable("ORION_TRANSPORT"))
+        && *option != set
+    {
+        return Err(format!("--transport {option} contradicts ORION_TRANSPORT={set}; leave one of them out"));
+    }
+    let server = about_a_server(cli, named.is_some(), &variable);
     match (named, server, first) {
         (Some((said, _)), Some(server), _) => Err(format!(
             "{said} names a pool, whose controller chooses the server, and {server} is about one; leave one of \
@@ -74,11 +79,12 @@ pub fn wanted(
     }
 }
 
-/// Which word is about a server of this run's own choice, if one is.
-fn about_a_server(cli: &Cli, variable: &impl Fn(&str) -> Option<String>) -> Option<String> {
+/// Which word is about a server of this run's own choice, if one is. By what it is reached may be asked of a pool, too:
+/// by an option if the pool is named beside it.
+fn about_a_server(cli: &Cli, is_pool: bool, variable: &impl Fn(&str) -> Option<String>) -> Option<String> {
     let options = [
         ("--server", cli.server.is_some()),
-        ("--transport", cli.transport.is_some()),
+        ("--transport", cli.transport.is_some() && !is_pool),
         ("--software-gpu", cli.software_gpu),
         ("--capability", cli.capability.is_some()),
         ("--heap", cli.heap.is_some()),
@@ -87,7 +93,7 @@ fn about_a_server(cli: &Cli, variable: &impl Fn(&str) -> Option<String>) -> Opti
     ];
     let option = options.iter().find(|(_, is_given)| *is_given).map(|(name, _)| (*name).to_owned());
     let set = |name: &'static str| variable(name).map(|value| format!("{name}={value}"));
-    option.or_else(|| set("ORION_SERVER")).or_else(|| set("ORION_TRANSPORT"))
+    option.or_else(|| set("ORION_SERVER"))
 }
 
 /// What client.conf says, the user's before the system's.
@@ -136,6 +142,14 @@ mod tests {
         assert_eq!(of(&["--vgpus", "2"], &[], conf), Ok(Some(vec!["ORION_VGPU=2".to_owned()])));
         assert_eq!(of(&["--vgpus", "2", "--gmem", "512"], &[], ""), Ok(None));
         assert_eq!(of(&["--vgpu", "2", "--software-gpu"], &[], conf), Ok(None));
+        // How it is reached is asked of a pool, where there is one.
+        assert_eq!(
+            of(&["--transport", "rdma", "--controller", "a"], &[], ""),
+            Ok(Some(vec!["ORION_CONTROLLER=a".to_owned()]))
+        );
+        assert_eq!(of(&[], &[("ORION_TRANSPORT", "rdma")], conf), Ok(Some(Vec::new())));
+        assert_eq!(of(&[], &[("ORION_TRANSPORT", "rdma")], ""), Ok(None));
+        assert_eq!(of(&["--transport", "rdma"], &[], conf), Ok(None));
         // Who names a server has no pool, whatever a file says.
         assert_eq!(of(&["--software-gpu"], &[], conf), Ok(None));
         assert_eq!(of(&[], &[("ORION_SERVER", "tcp:node:7411")], conf), Ok(None));
@@ -146,6 +160,11 @@ mod tests {
         for (arguments, environment, words) in [
             (&["--controller", "a"][..], ("ORION_CONTROLLER", "b"), "--controller a contradicts ORION_CONTROLLER=b"),
             (&["--vgpu", "2"][..], ("ORION_VGPU", "4"), "--vgpu 2 contradicts ORION_VGPU=4"),
+            (
+                &["--transport", "tcp", "--controller", "a"][..],
+                ("ORION_TRANSPORT", "rdma"),
+                "--transport tcp contradicts",
+            ),
             (&["--ratio", "50"][..], ("UNUSED", ""), "--ratio is asked of a pool's controller, and none is named"),
             (&[][..], ("ORION_GMEM", "4"), "ORION_GMEM is asked of a pool's controller, and none is named"),
             (&["--ratio", "4"][..], ("ORION_SERVER", "tcp:a:1"), "ORION_SERVER=tcp:a:1 is about a server"),

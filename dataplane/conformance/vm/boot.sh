@@ -137,7 +137,7 @@ rm -rf "$guest"
 set +e
 timeout "$seconds" qemu-system-x86_64 -accel tcg,thread=multi -cpu max -m "$memory_mib" -smp 2 -nographic -no-reboot \
     -nodefaults -serial stdio -kernel "$kernel" -initrd "$work/initrd.gz" \
-    ${qemu[@]+"${qemu[@]}"} -append "console=ttyS0 panic=-1 quiet" </dev/null | tr -d '\r' | tee "$work/log"
+    ${qemu[@]+"${qemu[@]}"} -append "console=ttyS0 panic=-1 quiet" </dev/null | sed -u 's,\r,,g' | tee "$work/log"
 ended=${PIPESTATUS[0]}
 set -e
 [ "$ended" -ne 124 ] || fail "the script had not ended after $seconds s"

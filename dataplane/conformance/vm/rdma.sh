@@ -2,9 +2,9 @@
 # Sessions over RDMA, in a virtual machine with Soft-RoCE: few machines have a device, and most kernels of containers
 # cannot make one.
 #   rdma.sh [PART…]    carrier: what oriond's carrier suite has for RDMA; pipe: the stream below it; facts: the driver's
-#                      facts through Orion; attack: the hostile client, over each carrier; all of them by default
-#                      (ORION_VM_FILTER, ORION_VM_FACTS, ORION_ATTACK_SECONDS: other tests, other options of
-#                      orion-facts, other than 60 seconds)
+#                      facts through Orion; programs: some that nvcc has built; attack: the hostile client, over each
+#                      carrier; all of them by default (ORION_VM_FILTER, ORION_VM_FACTS, ORION_ATTACK_SECONDS: other
+#                      tests, other options of orion-facts, other than 60 seconds)
 # An idle session costs an engine a look each millisecond on a kernel before 6.7, over TCP too, so that is not asked
 # there; nor is what takes an emulated core minutes: twenty thousand threads.
 # Needs what boot.sh does, and Debian's ibverbs-providers, librdmacm1, iproute2, cmake and libclang. What it finds says
@@ -12,7 +12,7 @@
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../../.." && pwd)
 cd "$root"
-parts=" ${*:-pipe carrier facts attack} "
+parts=" ${*:-pipe carrier facts programs attack} "
 tests=${ORION_VM_FILTER:-rdma --skip an_idle_session}
 facts=${ORION_VM_FACTS:---quiet --skip twenty_thousand_use_it_one_after_the_other}
 
@@ -32,11 +32,19 @@ built() { sed -n "s,.*Executable $1 (\(.*\))$,\1,p" "$log"; }
 carrier=$(built tests/carrier/main.rs)
 pipe=$(built "unittests src/lib.rs" | grep orion_transport)
 target=$(dirname "$(dirname "$(realpath "$carrier")")")
+# Those that take seconds where all is emulated, and use the carrier in different ways.
+programs="vector_add memory streams graphs graph_host reduce print"
+cuda=()
+if [[ "$parts" == *" programs "* ]]; then
+    dataplane/conformance/cuda/build.sh "$target/cuda-programs" $programs
+    for program in $programs; do cuda+=(--program "$target/cuda-programs/$program.static"); done
+fi
 
 dataplane/conformance/vm/boot.sh --seconds "${ORION_VM_SECONDS:-900}" --memory 3000 \
     --module crc32_generic --module dummy --module ib_uverbs --module rdma_rxe \
     --program ip --program rdma --program "$carrier=carrier" --program "$pipe=pipe" --program "$target/oriond" \
     --program "$target/orion-run" --program "$target/orion-attack" --program "$target/orion-facts" \
+    ${cuda[@]+"${cuda[@]}"} \
     --file "$target/libcuda.so=/bin/libcuda.so.1" \
     --library libibverbs.so.1 --library librdmacm.so.1 \
     --library "$provider" --file /etc/libibverbs.d/rxe.driver - <<END
@@ -53,6 +61,23 @@ if asked pipe; then pipe --test-threads 1 --ignored over_rdma of_rdma 2>&1 || st
 if asked carrier; then carrier --test-threads 1 --ignored $tests 2>&1 || status=1; fi
 if asked facts; then
     orion-run --software-gpu --no-preload --transport rdma -- orion-facts $facts 2>&1 || status=1
+fi
+if asked programs; then
+    passed=0 failed=0
+    for program in $programs; do
+        if ORION_VERBOSE=1 ORION_QUIET= orion-run --software-gpu --no-preload --transport rdma -- \$program.static \
+            >/tmp/out 2>&1 && grep -q 'PASS ' /tmp/out && grep -q 'transport rdma' /tmp/out &&
+            ! grep -q 'FAIL ' /tmp/out; then
+            passed=\$((passed + 1))
+        else
+            failed=\$((failed + 1))
+            echo "\$program:"
+            cat /tmp/out
+        fi
+    done
+    echo "$programs: built by nvcc, over RDMA"
+    echo "\$passed passed, \$failed failed"
+    [ \$failed -eq 0 ] || status=1
 fi
 if asked attack; then
     orion-attack run --oriond /bin/oriond --seconds ${ORION_ATTACK_SECONDS:-60} -- --rdma 10.9.0.1:0 2>&1 || status=1

@@ -14,6 +14,7 @@ use orion_transport::proof::Token;
 use crate::compare::digits;
 use crate::gpu::{Gpu, ok, open};
 use crate::model::{Coefficient, Deployment, Model};
+use crate::rdma::{self, Verbs};
 use crate::report::{Better, Machine, Sample};
 use crate::task::{self, Task};
 use crate::timing::Times;
@@ -57,7 +58,7 @@ struct Candidate {
     on: Deployment,
 }
 
-pub fn check(shim: &Path, servers: &[String], model: Option<&Path>) -> Result<(), String> {
+pub fn check(shim: &Path, servers: &[String], model: Option<&Path>, verbs: Option<Verbs>) -> Result<(), String> {
     let model = Model::read(model)?;
     println!("client: {} cores", Machine::here("").cores);
     let mut candidates = Vec::new();
@@ -68,6 +69,31 @@ pub fn check(shim: &Path, servers: &[String], model: Option<&Path>) -> Result<()
         candidates.push(candidate);
     }
     println!("\n{}", advice(&candidates));
+    match (verbs, candidates.first()) {
+        (Some(verbs), Some(first)) => prediction(&model, verbs, first),
+        _ if candidates.iter().any(|c| c.server.carrier.device.is_some()) => Ok(()),
+        _ => {
+            println!("\nRDMA: nothing is predicted, for nothing was measured of a device. {}", rdma::how_to_measure());
+            Ok(())
+        }
+    }
+}
+
+/// What the first server would be over RDMA. Every line says that nobody has measured it.
+fn prediction(model: &Model, verbs: Verbs, of: &Candidate) -> Result<(), String> {
+    let on = rdma::predicted(model, verbs, of.server.transport(), &of.on)?;
+    println!("\npredicted, RDMA to {}: {} us one way, {} GB/s", of.server, digits(verbs.us), digits(verbs.gbps));
+    rdma::ASSUMPTIONS.iter().for_each(|line| println!("  assumed                {line}"));
+    println!("  predicted              call with answer {} us", digits(on.round_trip_us));
+    println!("  predicted              pinned copies {} GB/s", digits(on.pinned_gbps));
+    for (name, workload) in &model.workloads {
+        match model.expect(workload, &on).map(|expected| expected.slowdown) {
+            Ok(Ok(slowdown)) => {
+                println!("  predicted, {name}: slowdown {slowdown:.2} (below 1 is faster than the bare GPU)")
+            }
+            Ok(Err(missing)) | Err(missing) => println!("  predicted, {name}: nothing; {missing}"),
+        }
+    }
     Ok(())
 }
 

@@ -51,7 +51,7 @@ fn count_in(pieces: &Pieces, folder: &Path) -> Result<BTreeMap<String, f64>, Str
     // Counting begins at the function's first instruction and ends when it returns.
     valgrind.extend(SYMBOLS.map(|symbol| format!("--toggle-collect={symbol}")));
     let task = Task::Instructions { library: pieces.shim.clone(), calls: CALLS };
-    let mut child = Running::start_under(&valgrind, &task, Some(&oriond.unix))?;
+    let mut child = Running::start_under(&valgrind, &task, Some(&oriond.address("shm")?))?;
     child.go()?;
     child.samples()?;
     drop(child);

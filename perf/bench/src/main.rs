@@ -14,6 +14,7 @@ mod model;
 mod place;
 mod plot;
 mod plot_suite;
+mod rdma;
 mod report;
 mod stream;
 mod task;
@@ -36,7 +37,7 @@ struct Cli {
     /// How long the two numbers take
     #[arg(long, default_value_t = 4.0)]
     seconds: f64,
-    /// The transport of the two numbers, shm or tcp
+    /// The transport of the two numbers: shm, tcp, rdma or ivshmem
     #[arg(long, default_value = "shm")]
     transport: String,
     #[command(subcommand)]
@@ -77,6 +78,10 @@ enum Command {
         /// Coefficients instead of the built-in ones
         #[arg(long, value_name = "FILE")]
         model: Option<PathBuf>,
+        /// Predict what the first server would be over RDMA: microseconds that a write of few bytes takes one way and
+        /// GB/s that many carry, as ib_write_lat and ib_write_bw of perftest measure them between the two nodes
+        #[arg(long, value_name = "US,GB/S", value_parser = rdma::Verbs::parse)]
+        verbs: Option<rdma::Verbs>,
     },
     /// A network between two TCP addresses of this machine: delays and shapes what it carries until it is ended
     DelayLink(delay_link::Options),
@@ -100,8 +105,14 @@ struct Run {
     /// Measure NVIDIA's own library instead of the shim, where both can be measured
     #[arg(long)]
     native: bool,
+    /// shm, tcp, rdma (an oriond and a program of this machine, on the device that ORION_IB_NAME names) or ivshmem (a file
+    /// of this machine in place of a virtual machine's memory)
     #[arg(long, value_delimiter = ',', default_value = "shm,tcp")]
     transports: Vec<String>,
+    /// carriers: a server that somebody else runs, such as rdma:gpu-node:7412, instead of one of this machine; the token
+    /// comes from ORION_TOKEN or ORION_TOKEN_FILE
+    #[arg(long, value_name = "ADDRESS")]
+    server: Vec<String>,
     /// scaling: processes, each with a session
     #[arg(long, value_delimiter = ',', default_value = "1,4,16,64")]
     sessions: Vec<usize>,
@@ -151,7 +162,9 @@ fn run(cli: Cli) -> Result<std::process::ExitCode, String> {
         Some(Command::Instructions { check, tolerance, write }) => {
             good = count_instructions(&pieces()?, check, tolerance / 100.0, write)?;
         }
-        Some(Command::DeployCheck { server, model }) => deploy::check(&pieces()?.shim, &server, model.as_deref())?,
+        Some(Command::DeployCheck { server, model, verbs }) => {
+            deploy::check(&pieces()?.shim, &server, model.as_deref(), verbs)?;
+        }
         Some(Command::DelayLink(options)) => delay_link::run(&options)?,
         Some(Command::Child { task }) => child::main(&task)?,
     }
@@ -159,10 +172,11 @@ fn run(cli: Cli) -> Result<std::process::ExitCode, String> {
 }
 
 fn canonical(pieces: &Pieces, seconds: f64, transport: &str) -> Result<(), String> {
-    let oriond = Oriond::start(pieces, &pieces.driver, &["--warm", "0", "--prestart", "1"])?;
+    let wanted = [transport.to_owned()];
+    let oriond = Oriond::offering(&wanted, pieces, &pieces.driver, &["--warm", "0", "--prestart", "1"])?;
     let task = Task::Canonical { library: pieces.shim.clone(), seconds };
-    let samples = task::measure(&task, Some(oriond.address(transport)))?;
-    let [call, launch, executed] = samples.as_slice() else { return Err("the wrong samples came back".into()) };
+    let samples = task::measure(&task, Some(&oriond.address(transport)?))?;
+    let [call, launch, executed, _] = samples.as_slice() else { return Err("the wrong samples came back".into()) };
     println!("call with answer    {:>9} us p50, through the shim over {transport}", digits(call.value));
     println!(
         "posted launches     {:>9} per s ({} ns each to enqueue; {} per s executed)",
@@ -179,6 +193,9 @@ fn run_named(pieces: Pieces, options: Run) -> Result<(), String> {
         true => workload::NAMES.iter().map(|(name, _)| (*name).to_owned()).filter(|n| n != "scaling").collect(),
         false => options.names,
     };
+    if let (false, Some(other)) = (options.server.is_empty(), names.iter().find(|name| *name != "carriers")) {
+        return Err(format!("--server is for the workload carriers; {other} starts an oriond of its own"));
+    }
     let mut report = Report::new(&pieces.driver);
     let settings = Settings {
         pieces,
@@ -186,6 +203,7 @@ fn run_named(pieces: Pieces, options: Run) -> Result<(), String> {
         quick: options.quick,
         native: options.native,
         transports: options.transports,
+        servers: options.server,
         scaling: Sweep {
             sessions: options.sessions,
             threads: options.threads,

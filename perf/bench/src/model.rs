@@ -25,6 +25,8 @@ pub struct Model {
     pub native: Native,
     /// A worker's own work for one posted launch, besides the driver's.
     pub dispatch_us: Coefficient,
+    /// What both ends of a carrier over a network add to a call, the network's own time left out.
+    pub carrying_us: Coefficient,
     pub workloads: BTreeMap<String, Workload>,
 }
 
@@ -178,6 +180,7 @@ mod tests {
                 pageable_to_host_gbps: known(10.0),
             },
             dispatch_us: known(0.2),
+            carrying_us: known(9.0),
             workloads: BTreeMap::new(),
         }
     }

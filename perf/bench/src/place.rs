@@ -12,6 +12,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use orion_wire::address::{self, Carrier, Leads, Server};
+
 /// What a built Orion consists of, and the driver to put behind it.
 #[derive(Debug, Clone)]
 pub struct Pieces {
@@ -84,9 +86,14 @@ pub fn real_driver() -> Option<PathBuf> {
 pub struct Oriond {
     child: Child,
     folder: PathBuf,
-    pub unix: String,
-    pub tcp: String,
+    /// Where it listens, by each carrier that it offers.
+    addresses: Vec<Server>,
+    /// What it shares with a guest, if it does.
+    guest: Option<PathBuf>,
 }
+
+/// Of the file that stands for a virtual machine's memory: enough for pinned copies of 256 MiB.
+const GUEST_BYTES: u64 = 1 << 30;
 
 /// The address of every oriond that was started here, and the file that holds its token.
 static TOKENS: Mutex<Vec<(String, PathBuf)>> = Mutex::new(Vec::new());
@@ -105,11 +112,57 @@ fn write_token(path: &Path) -> Result<(), String> {
     file.write_all(text.as_bytes()).map_err(failed)
 }
 
+/// How an oriond is told to offer these carriers besides its socket and TCP, and the file that it shares with a guest.
+/// RDMA's device is the one that is named for both ends (`ORION_IB_NAME`).
+fn offered(transports: &[String], name: &str) -> Result<(Vec<String>, Option<PathBuf>), String> {
+    let (mut options, mut guest) = (Vec::new(), None);
+    for transport in transports {
+        let carrier = carrier(transport)?;
+        match carrier.leads_to {
+            Leads::ToHost if carrier.served_by != "--listen" => {
+                options.extend([carrier.served_by.to_owned(), "127.0.0.1:0".to_owned()]);
+                let device = carrier.device.and_then(|name| std::env::var(name).ok()).filter(|name| !name.is_empty());
+                options.extend(device.into_iter().flat_map(|device| [format!("{}-device", carrier.served_by), device]));
+            }
+            Leads::ToDevice => {
+                let path = Path::new("/dev/shm").join(name);
+                let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
+                let sized = file.and_then(|file| file.set_len(GUEST_BYTES));
+                sized.map_err(|e| format!("making {} for a guest's memory failed: {e}", path.display()))?;
+                // The next session may begin before the last one's end is seen.
+                options.extend([carrier.served_by.to_owned(), path.display().to_string()]);
+                options.extend(["--guest-sessions", "2"].map(str::to_owned));
+                guest = Some(path);
+            }
+            Leads::ToHost | Leads::ToPath => {}
+        }
+    }
+    Ok((options, guest))
+}
+
+/// One that is named on the command line.
+fn carrier(name: &str) -> Result<&'static Carrier, String> {
+    let none = || format!("{name:?} is no transport; it is one of {}", address::carrier_names());
+    address::carrier(name).ok_or_else(none)
+}
+
 impl Oriond {
     pub fn start(pieces: &Pieces, driver: &str, arguments: &[&str]) -> Result<Oriond, String> {
+        Oriond::offering(&[], pieces, driver, arguments)
+    }
+
+    /// One that offers these carriers, or an error that says why they are not to be had.
+    pub fn offering(
+        transports: &[String],
+        pieces: &Pieces,
+        driver: &str,
+        arguments: &[&str],
+    ) -> Result<Oriond, String> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let folder = std::env::temp_dir().join(format!("orion-bench-{}-{count}", std::process::id()));
+        let name = format!("orion-bench-{}-{count}", std::process::id());
+        let folder = std::env::temp_dir().join(&name);
+        let (offered, guest) = offered(transports, &name)?;
         std::fs::create_dir_all(&folder).map_err(|e| format!("creating {} failed: {e}", folder.display()))?;
         let (socket, log) = (folder.join("oriond.sock"), folder.join("log"));
         let token = folder.join("token");
@@ -125,6 +178,7 @@ impl Oriond {
             .arg(&token)
             .arg("--socket")
             .arg(&socket)
+            .args(&offered)
             .args(arguments)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -143,17 +197,21 @@ impl Oriond {
         let mut line = String::new();
         // Ends with a line once oriond listens, or empty if it does not come to that.
         let _ = BufReader::new(std::fs::File::from(ready)).read_line(&mut line);
-        let tcp = line.split_whitespace().find(|a| a.starts_with("tcp:")).unwrap_or_default().to_owned();
-        TOKENS.lock().expect("nothing panics under this lock").push((tcp.clone(), token));
-        let oriond = Oriond { child, folder, unix: format!("unix:{}", socket.display()), tcp };
+        let addresses: Vec<Server> = line.split_whitespace().filter_map(|text| Server::parse(text).ok()).collect();
+        let elsewhere = addresses.iter().filter(|server| server.path().is_none());
+        let tokens = elsewhere.map(|server| (server.to_string(), token.clone()));
+        TOKENS.lock().expect("nothing panics under this lock").extend(tokens);
+        let oriond = Oriond { child, folder, addresses, guest };
         match line.is_empty() {
             true => Err(format!("oriond did not start: {}", oriond.log().trim())),
             false => Ok(oriond),
         }
     }
 
-    pub fn address(&self, transport: &str) -> &str {
-        if transport == "tcp" { &self.tcp } else { &self.unix }
+    pub fn address(&self, transport: &str) -> Result<String, String> {
+        let carrier = carrier(transport)?;
+        let found = self.addresses.iter().find(|server| server.carrier == carrier);
+        found.map(Server::to_string).ok_or_else(|| format!("the oriond that was started does not offer {transport}"))
     }
 
     pub fn log(&self) -> String {
@@ -173,6 +231,7 @@ impl Drop for Oriond {
         unsafe { libc::kill(self.child.id() as i32, libc::SIGTERM) };
         let _ = self.child.wait();
         let _ = std::fs::remove_dir_all(&self.folder);
+        self.guest.iter().for_each(|path| drop(std::fs::remove_file(path)));
     }
 }
 

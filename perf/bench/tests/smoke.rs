@@ -70,6 +70,55 @@ fn what_encryption_costs_has_rows_of_both_ways() {
 }
 
 #[test]
+fn each_carrier_has_rows_or_an_error_that_says_why_not() {
+    let said = text(&run(&["run", "carriers", "--quick", "--repeats", "1", "--transports", "shm,tcp,ivshmem"]));
+    for carrier in ["shm", "tcp", "ivshmem"] {
+        for row in ["call with answer", "calls with answer, one thread", "launches executed", "cores while copying"] {
+            assert!(said.lines().any(|line| line.contains(&format!(" {carrier} {row}"))), "{carrier} {row}: {said}");
+        }
+        for way in ["to device, pinned", "to host, pinned", "to device, pageable", "to host, pageable"] {
+            assert!(said.lines().any(|line| line.contains(&format!(" {carrier} {way}"))), "{carrier} {way}: {said}");
+        }
+    }
+    let refused = |arguments: &[&str], words: &str| {
+        let mut command = Command::new(bench());
+        command.args(["--driver", "soft"]).args(arguments).env("ORION_IB_NAME", "nobodys0");
+        let output = command.output().expect("it starts");
+        let complaint = String::from_utf8_lossy(&output.stderr).to_lowercase();
+        assert!(!output.status.success() && complaint.contains(words), "{arguments:?}: {complaint}");
+    };
+    // Built without, or a device that is not there: nothing is measured over something else.
+    refused(&["run", "carriers", "--quick", "--transports", "rdma"], "oriond did not start: ");
+    refused(&["run", "carriers", "--quick", "--transports", "rdma"], "rdma");
+    refused(&["--transport", "rdma"], "rdma");
+    refused(&["run", "round-trip", "--transports", "pcie"], "\"pcie\" is no transport; it is one of shm, tcp, rdma");
+    refused(&["run", "copies", "--server", "rdma:node:7412"], "--server is for the workload carriers");
+}
+
+#[test]
+fn a_server_of_somebody_elses_is_measured_by_its_address() {
+    let folder = std::env::temp_dir().join(format!("orion-bench-server-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("creating the test's folder");
+    let socket = folder.join("oriond.sock");
+    let mut oriond = Command::new(bench().with_file_name("oriond"))
+        .args(["serve", "--driver", "soft", "--listen", "none", "--warm", "1", "--socket"])
+        .arg(&socket)
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .expect("oriond starts");
+    while !socket.exists() {
+        assert!(oriond.try_wait().expect("our child").is_none(), "oriond ended");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    let server = format!("unix:{}", socket.display());
+    let said = text(&run(&["run", "carriers", "--quick", "--repeats", "1", "--server", &server]));
+    oriond.kill().expect("it runs");
+    oriond.wait().expect("it ends");
+    std::fs::remove_dir_all(&folder).expect("removing the test's folder");
+    assert!(said.lines().any(|line| line.contains(&format!("{server} call with answer"))), "{said}");
+}
+
+#[test]
 fn neighbours_leave_some_speed() {
     let said = text(&run(&["run", "neighbours", "--quick", "--repeats", "1"]));
     assert_eq!(said.matches("speed left beside a neighbour").count(), 3, "{said}");

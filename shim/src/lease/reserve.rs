@@ -15,6 +15,7 @@ use orion_transport::socket::{objection_to_folder, receive_timeout};
 use orion_wire::address::Server;
 use orion_wire::reserve::{self, Answer, Ask, KIND, RESERVE_VERSION, SOCKET};
 
+use super::ask::reached_as_wanted;
 use super::granted::{self, Claim, Granted, Part};
 use super::wanted::Wanted;
 
@@ -36,11 +37,19 @@ type Question = fn(reserve::Wanted) -> Ask;
 fn exchange(wanted: &Wanted, client: &str, question: Question) -> Option<Result<Granted, String>> {
     let socket = socket()?;
     let agent = UnixStream::connect(&socket).ok()?;
-    Some(answer(&agent, wanted, client, question).map_err(|why| format!("this node's own reserve: {why}")).and_then(
-        |answer| {
-            granted(answer, agent).map_err(|why| format!("what answers at {} is no agent: {why}", socket.display()))
-        },
-    ))
+    Some(
+        answer(&agent, wanted, client, question)
+            .map_err(|why| format!("this node's own reserve: {why}"))
+            .and_then(|answer| {
+                let granted = granted(answer, agent);
+                granted.map_err(|why| format!("what answers at {} is no agent: {why}", socket.display()))
+            })
+            .and_then(|granted| {
+                // What was lent goes back with its connection.
+                let reached = granted.parts.iter().try_for_each(|part| reached_as_wanted(wanted, &part.server));
+                reached.map(|()| granted).map_err(|why| format!("this node's own reserve: {why}"))
+            }),
+    )
 }
 
 fn answer(agent: &UnixStream, wanted: &Wanted, client: &str, question: Question) -> Result<Answer, String> {

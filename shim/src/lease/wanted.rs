@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use orion_tls::trust::Trust;
+use orion_wire::address::{self, Carrier, Leads};
 use orion_wire::client_conf::{BELOW_HOME, ClientConf, OF_THE_SYSTEM, controller_addresses};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,6 +24,8 @@ pub struct Wanted {
     /// On the GPUs that the group has.
     pub with_group: bool,
     pub cross_node: bool,
+    /// By which a node has to be reached; whichever it has if nothing is said.
+    pub carrier: Option<&'static Carrier>,
     /// Seconds to wait for room, and for a controller that is not reached.
     pub wait: Option<u64>,
     /// Keys of client.conf that have no meaning here.
@@ -98,6 +101,7 @@ impl Wanted {
             group: variable("ORION_GROUP_ID")?.unwrap_or_default(),
             with_group: choice(&variable, "ORION_RES_GROUP", ["NULL", "BOX"])?,
             cross_node: choice(&variable, "ORION_CROSS_NODE", ["0", "1"])?,
+            carrier: carrier(&variable)?,
             wait,
             idle: conf.idle,
         }))
@@ -105,6 +109,19 @@ impl Wanted {
 
     pub fn wait_for_controller(&self) -> Duration {
         self.wait.map_or(WAIT_FOR_CONTROLLER, Duration::from_secs)
+    }
+}
+
+fn carrier(variable: &impl Fn(&str) -> Result<Option<String>, String>) -> Result<Option<&'static Carrier>, String> {
+    let Some(name) = variable("ORION_TRANSPORT")? else { return Ok(None) };
+    match address::carrier(&name) {
+        None => Err(format!("ORION_TRANSPORT={name} is none of {}", address::carrier_names())),
+        Some(carrier) if carrier.leads_to == Leads::ToDevice => Err(format!(
+            "ORION_TRANSPORT={name}: that is a device of this virtual machine, to its host's oriond, and no node of a \
+             pool is reached by it; set ORION_SERVER={} instead of a controller",
+            carrier.scheme.to_owned() + ":"
+        )),
+        carrier => Ok(carrier),
     }
 }
 
@@ -212,7 +229,9 @@ mod tests {
         let pairs_of_a_group =
             [pairs[0], ("ORION_RES_GROUP", "BOX"), ("ORION_CROSS_NODE", "1"), ("ORION_RESERVED", "0")];
         let found = wanted(&pairs_of_a_group, None, "").expect("sound").expect("a controller is named");
-        assert!(found.with_group && found.cross_node);
+        assert!(found.with_group && found.cross_node && found.carrier.is_none());
+        let found = wanted(&[pairs[0], ("ORION_TRANSPORT", "rdma")], None, "").expect("sound").expect("named");
+        assert_eq!(found.carrier.map(|carrier| carrier.name), Some("rdma"));
         let found = wanted(&pairs[..1], None, "").expect("sound").expect("a controller is named");
         assert_eq!((found.vgpus, found.memory_mib), (1, None));
     }
@@ -237,6 +256,8 @@ mod tests {
             (&[controller, ("ORION_CROSS_NODE", "2")][..], None, "ORION_CROSS_NODE is \"2\"; it is 0 or 1"),
             (&[controller, ("ORION_RES_GROUP", "a")][..], None, "ORION_RES_GROUP is \"a\"; it is NULL or BOX"),
             (&[controller, ("ORION_RESERVED", "1")][..], None, "ORION_RESERVED=1"),
+            (&[controller, ("ORION_TRANSPORT", "pcie")][..], None, "ORION_TRANSPORT=pcie is none of shm, tcp"),
+            (&[controller, ("ORION_TRANSPORT", "ivshmem")][..], None, "set ORION_SERVER=ivshmem: instead"),
             (&[controller, ("ORION_TOKEN", "x")][..], None, "ORION_TOKEN is for a server"),
             (&[("ORION_CONTROLLER", "http://pool")][..], None, "HOST:PORT"),
         ] {

@@ -75,6 +75,7 @@ pub fn attach(settings: &Settings, listeners: [Listener; SESSIONS_MAX]) -> Resul
             let mut granted = granted(settings, wanted)?;
             let mut all: Vec<Attached> = Vec::new();
             for (part, listener) in granted.parts.iter().zip(listeners) {
+                tell_idle_devices(&part.server, settings.verbose)?;
                 let attached = leased(settings, wanted, part, granted.is_of_reserve()).map_err(NoSession::from);
                 let attached =
                     attached.and_then(|leased| carrier::attach(&part.server, &leased, settings.tuning, listener));
@@ -254,6 +255,20 @@ pub fn forget_in_child(s: &Session) {
     }
 }
 
+/// Which devices are named that no session has a use for.
+fn tell_idle_devices(server: &Server, verbose: bool) -> Result<(), String> {
+    let used = server.carrier.device;
+    for name in address::CARRIERS.iter().filter_map(|carrier| carrier.device).filter(|name| Some(*name) != used) {
+        if text(name)?.is_some() {
+            log::tell(
+                verbose,
+                format_args!("{name} has no meaning here: the server is reached by a carrier without devices"),
+            );
+        }
+    }
+    Ok(())
+}
+
 impl Settings {
     /// Whether there may be a server, as far as that can be seen without asking it.
     pub fn may_be_there(&self) -> bool {
@@ -274,12 +289,6 @@ impl Settings {
             (None, Some(address)) => Reach::Server(Server::parse(&address).map_err(|e| format!("ORION_SERVER: {e}"))?),
             (None, None) => Reach::Server(Server::local(default_socket()?)),
         };
-        if let (Some(transport), Reach::Pool(_)) = (text("ORION_TRANSPORT")?, &reach) {
-            return Err(format!(
-                "ORION_TRANSPORT={transport}: by what a program reaches a GPU of a pool follows from its node's \
-                 address; unset it"
-            ));
-        }
         if let (Some(transport), Reach::Server(server)) = (text("ORION_TRANSPORT")?, &reach)
             && transport != server.transport()
         {
@@ -291,17 +300,8 @@ impl Settings {
                 "ORION_TRANSPORT={transport} needs a server address such as {example}, but the server is {server}"
             ));
         }
-        let used = match &reach {
-            Reach::Server(server) => server.carrier.device,
-            Reach::Pool(_) => None,
-        };
-        for name in address::CARRIERS.iter().filter_map(|carrier| carrier.device).filter(|name| Some(*name) != used) {
-            if text(name)?.is_some() {
-                log::tell(
-                    verbose,
-                    format_args!("{name} has no meaning here: the server is reached by a carrier without devices"),
-                );
-            }
+        if let Reach::Server(server) = &reach {
+            tell_idle_devices(server, verbose)?;
         }
         let mut tuning = Tuning::default();
         if let Some(lanes) = number("ORION_TCP_LANES")? {

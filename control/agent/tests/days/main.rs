@@ -10,6 +10,7 @@ mod chaos;
 mod cuts;
 mod field;
 mod net;
+mod remote;
 #[allow(dead_code, reason = "what other tests need of it")]
 #[path = "../pool/scene.rs"]
 mod scene;

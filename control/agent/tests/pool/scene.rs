@@ -193,6 +193,11 @@ impl Scene {
     }
 
     fn node(&self, name: &'static str) -> Node {
+        self.node_with(name, None)
+    }
+
+    /// With another address, for programs that ask for its carrier.
+    pub fn node_with(&self, name: &'static str, further: Option<String>) -> Node {
         let oriond = self.start_oriond(name, "127.0.0.1:0");
         let serving = oriond.says("serving addresses=\"");
         let tcp = oriond.says("tcp:127.0.0.1:");
@@ -201,11 +206,12 @@ impl Scene {
             false => format!("tcp:127.0.0.1:{tcp}"),
         };
         assert!(serving.starts_with("unix:") || serving.starts_with("tcp:"), "{serving}");
-        let agent = self.start_agent(name, &address);
+        let all: Vec<String> = [address.clone()].into_iter().chain(further).collect();
+        let agent = self.start_agent(name, &all.join(","));
         Node { name, oriond, agent, address }
     }
 
-    fn path(&self, name: &str, what: &str) -> PathBuf {
+    pub fn path(&self, name: &str, what: &str) -> PathBuf {
         self.folder.join(format!("{name}.{what}"))
     }
 

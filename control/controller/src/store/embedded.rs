@@ -165,6 +165,7 @@ mod tests {
         let report = NodeReport {
             name: "a".into(),
             address: "10.0.0.1:9960".into(),
+            further: Vec::new(),
             gpus: vec![gpu],
             split: 5,
             oriond: String::new(),

@@ -87,6 +87,7 @@ mod tests {
         NodeReport {
             name: "a".into(),
             address: "a:1".into(),
+            further: vec!["rdma:a:2".into()],
             gpus,
             split: 100,
             oriond: String::new(),

@@ -18,12 +18,14 @@ pub fn measure(library: &Path, seconds: f64) -> Result<Vec<Sample>, String> {
     let (function, mut parameters) = (gpu.function("eight")?, Parameters::new());
     (0..1000).try_for_each(|_| gpu.ask())?;
     let mut calls = Times::new();
-    let begin = Instant::now();
+    let (mut asked, begin) = (0u64, Instant::now());
     while begin.elapsed() < half {
         let start = Instant::now();
         gpu.ask()?;
         calls.record(start.elapsed());
+        asked += 1;
     }
+    let asked = asked as f64 / begin.elapsed().as_secs_f64();
     let mut launches = Times::new();
     let (mut count, begin) = (0u64, Instant::now());
     while begin.elapsed() < half {
@@ -40,5 +42,6 @@ pub fn measure(library: &Path, seconds: f64) -> Result<Vec<Sample>, String> {
         Sample::of_times("call with answer", "us", &calls),
         Sample::of_times("posted launch", "ns", &launches),
         Sample::new("launches executed", "per s", Better::Higher, executed),
+        Sample::new("calls with answer, one thread", "per s", Better::Higher, asked),
     ])
 }

@@ -23,8 +23,9 @@ pub fn run(settings: &Settings) -> Result<Vec<Measured>, String> {
         measured.extend(repeated("encryption", settings.repeats, || {
             let calls = Task::RoundTrip { library: library.clone(), seconds };
             let copies = Task::Copies { library: library.clone(), bytes: vec![bytes], seconds };
-            let mut samples = with_cores(&oriond, &calls, environment, "cores while calling")?;
-            samples.extend(with_cores(&oriond, &copies, environment, "cores while copying")?);
+            let server = oriond.address("tcp")?;
+            let mut samples = with_cores(&oriond, &server, &calls, environment, "cores while calling")?;
+            samples.extend(with_cores(&oriond, &server, &copies, environment, "cores while copying")?);
             Ok(prefixed(way, samples))
         })?);
     }
@@ -32,8 +33,14 @@ pub fn run(settings: &Settings) -> Result<Vec<Measured>, String> {
 }
 
 /// The task's samples, and how many cores it, oriond and its workers had meanwhile.
-fn with_cores(oriond: &Oriond, task: &Task, environment: &[(&str, &str)], case: &str) -> Result<Vec<Sample>, String> {
-    let mut child = Running::start_in(environment, task, Some(&oriond.tcp))?;
+pub fn with_cores(
+    oriond: &Oriond,
+    server: &str,
+    task: &Task,
+    environment: &[(&str, &str)],
+    case: &str,
+) -> Result<Vec<Sample>, String> {
+    let mut child = Running::start_in(environment, task, Some(server))?;
     let used = |child: &Running| {
         let (own, workers) = oriond.cpu_ns();
         own + workers + cpu_ns_of(child.pid())

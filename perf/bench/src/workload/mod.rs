@@ -2,6 +2,7 @@
 
 pub mod attach;
 pub mod canonical;
+pub mod carriers;
 pub mod codec;
 pub mod copies;
 pub mod encryption;
@@ -25,13 +26,14 @@ use crate::workload::repeats::{prefixed, repeated};
 use crate::workload::settings::Settings;
 
 /// What `list` shows and `run` takes.
-pub const NAMES: [(&str, &str); 12] = [
+pub const NAMES: [(&str, &str); 13] = [
     ("ring", "one record between two processes: posting, and there and back"),
     ("codec", "encoding and decoding of records in memory"),
     ("telemetry", "what counting and timing commands costs a worker while nobody looks"),
     ("stubs", "the calls an application makes most, in the calling thread, through the shim"),
     ("round-trip", "calls with an answer: through the shim, and records alone, over shm and tcp"),
     ("copies", "pinned and pageable copies by size, over shm and tcp"),
+    ("carriers", "by carrier: a call, calls and launches per s, pinned copies, and the cores that they take"),
     ("encryption", "calls, copies and the cores they take over TCP, in the clear and by TLS"),
     ("sending", "bulk data over one TCP connection of this host, copied into the kernel and not"),
     ("neighbours", "a core's work while another core waits for something, by how it waits"),
@@ -49,6 +51,7 @@ pub fn run(name: &str, settings: &Settings) -> Result<Vec<Measured>, String> {
         "stubs" => stubs(settings),
         "round-trip" => round_trips(settings),
         "copies" => all_copies(settings),
+        "carriers" => carriers::run(settings),
         "encryption" => encryption::run(settings),
         "sending" => repeated(name, repeats, || sending::measure(settings.quick)),
         "neighbours" => repeated(name, repeats, || neighbours::measure(settings.quick)),
@@ -71,12 +74,14 @@ fn each_way(
             Ok(prefixed("native", task::measure(&task(driver.clone()), None)?))
         });
     }
-    let oriond = Oriond::start(&settings.pieces, &settings.pieces.driver, &["--warm", "1"])?;
+    let pieces = &settings.pieces;
+    let oriond = Oriond::offering(&settings.transports, pieces, &pieces.driver, &["--warm", "1"])?;
     let mut measured = Vec::new();
     for transport in &settings.transports {
+        let server = oriond.address(transport)?;
         let task = task(settings.pieces.shim.clone());
         measured.extend(repeated(name, settings.repeats, || {
-            Ok(prefixed(transport, task::measure(&task, Some(oriond.address(transport)))?))
+            Ok(prefixed(transport, task::measure(&task, Some(&server))?))
         })?);
     }
     Ok(measured)
@@ -93,9 +98,9 @@ fn round_trips(settings: &Settings) -> Result<Vec<Measured>, String> {
     if settings.native {
         return Ok(measured);
     }
-    let echo = Oriond::start(&settings.pieces, "echo", &["--warm", "1"])?;
+    let echo = Oriond::offering(&settings.transports, &settings.pieces, "echo", &["--warm", "1"])?;
     for transport in &settings.transports {
-        let server = echo.address(transport).to_owned();
+        let server = echo.address(transport)?;
         measured.extend(repeated("round-trip", settings.repeats, || {
             let task = Task::RawRoundTrip { server: server.clone(), seconds };
             Ok(prefixed(transport, task::measure(&task, None)?))
@@ -124,7 +129,8 @@ fn attaches(settings: &Settings) -> Result<Vec<Measured>, String> {
     }
     let mut measured = Vec::new();
     for (state, warm) in [("warm", "1"), ("cold", "0")] {
-        let oriond = Oriond::start(&settings.pieces, &settings.pieces.driver, &["--warm", warm])?;
+        let pieces = &settings.pieces;
+        let oriond = Oriond::offering(&settings.transports, pieces, &pieces.driver, &["--warm", warm])?;
         for transport in &settings.transports {
             measured.extend(repeated("attach", settings.repeats, || {
                 // The worker for this session, if there is to be one, needs time to warm up.
@@ -134,7 +140,7 @@ fn attaches(settings: &Settings) -> Result<Vec<Measured>, String> {
                     3000
                 }));
                 let task = Task::Attach { library: settings.pieces.shim.clone() };
-                let samples = task::measure(&task, Some(oriond.address(transport)))?;
+                let samples = task::measure(&task, Some(&oriond.address(transport)?))?;
                 Ok(prefixed(&format!("{transport} {state}"), samples))
             })?);
         }

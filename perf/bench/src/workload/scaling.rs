@@ -55,7 +55,7 @@ impl Point<'_> {
     }
 
     fn once(&self, settings: &Settings, oriond: &Oriond) -> Result<Vec<Sample>, String> {
-        let server = oriond.address(self.transport).to_owned();
+        let server = oriond.address(self.transport)?;
         let through = match self.behind {
             "echo" => Through::Records { server: server.clone() },
             _ => Through::Library(settings.pieces.shim.clone()),

@@ -9,6 +9,8 @@ pub struct Settings {
     /// Measure NVIDIA's own library instead of the shim, where both can be measured.
     pub native: bool,
     pub transports: Vec<String>,
+    /// Of somebody else, to measure instead.
+    pub servers: Vec<String>,
     pub scaling: Sweep,
 }
 
