@@ -134,6 +134,14 @@ fn offered(transports: &[String], name: &str) -> Result<(Vec<String>, Option<Pat
                 options.extend(["--guest-sessions", "2"].map(str::to_owned));
                 guest = Some(path);
             }
+            // Nobody here is on the other side of it.
+            Leads::ToMachine => {
+                return Err(format!(
+                    "{transport} leads out of a virtual machine: run oriond serve {} on its host, and in the machine \
+                     orion-bench --server {}",
+                    carrier.served_by, carrier.example
+                ));
+            }
             Leads::ToHost | Leads::ToPath => {}
         }
     }
