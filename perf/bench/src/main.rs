@@ -10,6 +10,7 @@ mod delay_link;
 mod deploy;
 mod gpu;
 mod instructions;
+mod kvm;
 mod model;
 mod place;
 mod plot;

@@ -134,3 +134,14 @@ fn a_link_delays_and_loses_nothing() {
     assert!(number("round_trip_added_us") > 300.0, "{said}");
     assert!(number("gbit_per_s") < 8.5 && number("gbit_per_s_4_connections") < 8.5, "{said}");
 }
+
+#[test]
+fn a_virtual_machine_echoes_where_there_is_kvm() {
+    if let Err(e) = std::fs::File::options().read(true).write(true).open("/dev/kvm") {
+        return println!("a ring with a virtual machine is not measured: /dev/kvm: {e}");
+    }
+    let said = text(&run(&["run", "guest", "--quick", "--repeats", "1"]));
+    for row in ["round trip of 144 bytes", "answered late", "asleep until rung", "ringing, in the guest"] {
+        assert!(said.contains(row), "{row}: {said}");
+    }
+}

@@ -6,6 +6,7 @@ pub mod carriers;
 pub mod codec;
 pub mod copies;
 pub mod encryption;
+pub mod guest;
 pub mod kernels;
 pub mod neighbours;
 pub mod raw;
@@ -28,6 +29,7 @@ use crate::workload::settings::Settings;
 /// What `list` shows and `run` takes.
 pub const NAMES: [(&str, &str); 13] = [
     ("ring", "one record between two processes: posting, and there and back"),
+    ("guest", "session memory between this process and a virtual machine of KVM, and its bell"),
     ("codec", "encoding and decoding of records in memory"),
     ("telemetry", "what counting and timing commands costs a worker while nobody looks"),
     ("stubs", "the calls an application makes most, in the calling thread, through the shim"),
@@ -46,6 +48,7 @@ pub fn run(name: &str, settings: &Settings) -> Result<Vec<Measured>, String> {
     let repeats = settings.repeats;
     match name {
         "ring" => repeated(name, repeats, || ring::measure(settings.quick)),
+        "guest" => repeated(name, repeats, || guest::measure(settings.quick)),
         "codec" => repeated(name, repeats, || Ok(codec::measure(settings.quick))),
         "telemetry" => repeated(name, repeats, || telemetry::measure(settings.quick)),
         "stubs" => stubs(settings),
