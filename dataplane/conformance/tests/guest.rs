@@ -80,7 +80,8 @@ fn a_guest_with_little_memory_copies_what_is_larger() {
 #[test]
 fn a_program_that_is_killed_in_a_copy_leaves_its_place_to_others() {
     let host = Host::start("killed", 128, "1");
-    let program = orion_built::build(&["-p", "orion-conformance", "--example", "lose_worker"]).join("examples/lose_worker");
+    let program =
+        orion_built::build(&["-p", "orion-conformance", "--example", "lose_worker"]).join("examples/lose_worker");
     // Not by orion-run, which would outlive it.
     let mut command = Command::new(&program);
     command.env("LD_PRELOAD", orion::built().join("libcuda.so")).arg("copy").stdout(Stdio::piped());
