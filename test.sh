@@ -9,7 +9,7 @@
 # sanitize is AddressSanitizer over the unsafe code, and over shim and server while the facts run. It takes a build of
 # its own.
 # vm attaches bpf's programs in a virtual machine with Debian's own kernel, which is another one than here (bpf/vm.sh),
-# and has sessions over RDMA there, in one machine and between two (dataplane/conformance/vm/rdma.sh, vm/nodes.sh).
+# and has sessions over RDMA there, in one machine and between two (dataplane/conformance/vm/rdma.sh, nodes.sh).
 # guest runs the facts in such a machine, over memory that it shares with oriond here:
 # dataplane/conformance/vm/guest.sh.
 set -uo pipefail
@@ -145,7 +145,8 @@ step fuzz fuzz
 step attack attack
 step portable cargo test -p orion-conformance --test portable -- --nocapture
 [[ "$wanted" != *" sanitize "* ]] || step sanitize sanitize
-[[ "$wanted" != *" vm "* ]] || { step vm bpf/vm.sh; step vm dataplane/conformance/vm/rdma.sh; step vm dataplane/conformance/vm/nodes.sh; }
+[[ "$wanted" != *" vm "* ]] || { step vm bpf/vm.sh; step vm dataplane/conformance/vm/rdma.sh; }
+[[ "$wanted" != *" vm "* ]] || step vm dataplane/conformance/vm/nodes.sh
 [[ "$wanted" != *" guest "* ]] || step guest dataplane/conformance/vm/guest.sh
 
 echo "$passed passed, $failed failed"
