@@ -15,14 +15,19 @@ provider=$(compgen -G "/usr/lib/x86_64-linux-gnu/libibverbs/librxe-rdmav*.so") |
     fail "Soft-RoCE's library is missing; install Debian's ibverbs-providers"
 work=$(mktemp -d)
 # The machine that is left ends by its pid, and boot.sh with it.
-trap '{ [ ! -s "$work/node.pid" ] || kill -9 "$(cat "$work/node.pid")"; wait; } 2>/dev/null || true; rm -rf "$work"' EXIT
+end() {
+    { [ ! -s "$work/node.pid" ] || kill -9 "$(cat "$work/node.pid")"; wait; } 2>/dev/null || true
+    rm -rf "$work"
+}
+trap end EXIT
 
 # As rdma.sh, so that nothing is built twice.
 features=oriond/rdma,orion-shim/rdma,orion-transport/rdma
 build() { cargo build "$@" >"$work/build" 2>&1 || { cat "$work/build"; fail "cargo build $* failed"; }; }
 build -p orion-controller -p orion-agent -p orion-ctl
 build -p orion-conformance --example show_vgpus
-build -p oriond -p orion-shim -p orion-run -p orion-conformance -p orion-transport -p orion-attack --features "$features"
+build -p oriond -p orion-shim -p orion-run -p orion-conformance -p orion-transport -p orion-attack \
+    --features "$features"
 target=${CARGO_TARGET_DIR:-$root/target}/debug
 dataplane/conformance/cuda/build.sh "$target/cuda-programs" vector_add
 "$target/orionctl" certificate ca --folder "$work/trust" >/dev/null
@@ -30,12 +35,12 @@ dataplane/conformance/cuda/build.sh "$target/cuda-programs" vector_add
 
 # NAME MAC OPTION… SCRIPT, with this machine's end of the link.
 boot() {
-    local name=$1 mac=$2 other=node
+    local name=$1 mac=$2 other=node ends
     shift 2
     [ "$name" != node ] || other=user
+    ends="local.type=unix,local.path=$work/$name.link,remote.type=unix,remote.path=$work/$other.link"
     dataplane/conformance/vm/boot.sh --seconds "${ORION_VM_SECONDS:-600}" --memory 2000 \
-        --qemu -pidfile --qemu "$work/$name.pid" --qemu -netdev \
-        --qemu "dgram,id=link,local.type=unix,local.path=$work/$name.link,remote.type=unix,remote.path=$work/$other.link" \
+        --qemu -pidfile --qemu "$work/$name.pid" --qemu -netdev --qemu "dgram,id=link,$ends" \
         --qemu -device --qemu "virtio-net-pci,netdev=link,mac=$mac,romfile=" \
         --module crc32_generic --module virtio_pci --module virtio_net --module ib_uverbs --module rdma_rxe \
         --program ip --program rdma --library libibverbs.so.1 --library librdmacm.so.1 --library "$provider" \
@@ -43,7 +48,8 @@ boot() {
 }
 
 # A machine's address, and a device on it.
-link='/bin/ip addr add "$address/24" dev eth0 && /bin/ip link set eth0 up && rdma link add rxe0 type rxe netdev eth0 || exit'
+link='/bin/ip addr add "$address/24" dev eth0 && /bin/ip link set eth0 up || exit
+rdma link add rxe0 type rxe netdev eth0 || exit'
 
 cat >"$work/node" <<END
 address=10.9.0.1
@@ -76,7 +82,10 @@ fail() { echo "FAILED: $*"; exit 1; }
 now() { cut -d' ' -f1 /proc/uptime; }
 
 # A program built by nvcc, in the pool, by orion-run.
-ORION_VERBOSE=1 orion-run --no-preload -- vector_add.static >/tmp/out 2>/tmp/said || { cat /tmp/out /tmp/said; fail nvcc; }
+if ! ORION_VERBOSE=1 orion-run --no-preload -- vector_add.static >/tmp/out 2>/tmp/said; then
+    cat /tmp/out /tmp/said
+    fail nvcc
+fi
 grep 'PASS ' /tmp/out
 grep -o 'transport rdma.*' /tmp/said || { cat /tmp/said; fail "another carrier"; }
 orion-run --no-preload -- orion-facts $facts || fail facts
@@ -99,7 +108,8 @@ attached() {
 told() {
     local began=$(now)
     until grep -q 'the session is lost' /tmp/said; do
-        awk -v began="$began" -v now="$(now)" 'BEGIN { exit !(now - began > 11) }' && fail "$1: nothing was said in 11 s"
+        awk -v began="$began" -v now="$(now)" 'BEGIN { exit !(now - began > 11) }' &&
+            fail "$1: nothing was said in 11 s"
         sleep 0.1
     done
     awk -v what="$1" -v began="$began" -v now="$(now)" 'BEGIN { printf "%s: told after %.1f s\n", what, now - began }'

@@ -106,12 +106,12 @@ struct Run {
     /// Measure NVIDIA's own library instead of the shim, where both can be measured
     #[arg(long)]
     native: bool,
-    /// shm, tcp, rdma (an oriond and a program of this machine, on the device that ORION_IB_NAME names) or ivshmem (a file
-    /// of this machine in place of a virtual machine's memory)
+    /// shm, tcp, rdma (both ends on this machine, on the device that ORION_IB_NAME names) or ivshmem (a file of this
+    /// machine in place of a virtual machine's memory)
     #[arg(long, value_delimiter = ',', default_value = "shm,tcp")]
     transports: Vec<String>,
-    /// carriers: a server that somebody else runs, such as rdma:gpu-node:7412, instead of one of this machine; the token
-    /// comes from ORION_TOKEN or ORION_TOKEN_FILE
+    /// carriers: a server that somebody else runs, such as rdma:gpu-node:7412, instead of one of this machine; the
+    /// token comes from ORION_TOKEN or ORION_TOKEN_FILE
     #[arg(long, value_name = "ADDRESS")]
     server: Vec<String>,
     /// scaling: processes, each with a session

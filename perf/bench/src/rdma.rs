@@ -5,9 +5,9 @@
 //! round trip = that over shared memory + carrying both ways + 2 x a write's time
 //! bandwidth  = the least of verbs' and of what was measured without a network
 //! ```
-//! *Carrying* is what threads of Orion's at both ends take to pass records on, which shared memory has no need of. It is
-//! the coefficient `carrying_us` of the model: a call over TCP on one machine less one over shared memory, so it holds
-//! the kernel's TCP too, and what is predicted is rather too slow than too fast.
+//! *Carrying* is what threads of Orion's at both ends take to pass records on, which shared memory has no need of. It
+//! is the coefficient `carrying_us` of the model: a call over TCP on one machine less one over shared memory, so it
+//! holds the kernel's TCP too, and what is predicted is rather too slow than too fast.
 
 use crate::model::{Deployment, Model};
 

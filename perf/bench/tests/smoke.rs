@@ -112,10 +112,18 @@ fn a_server_of_somebody_elses_is_measured_by_its_address() {
     }
     let server = format!("unix:{}", socket.display());
     let said = text(&run(&["run", "carriers", "--quick", "--repeats", "1", "--server", &server]));
+    let foretold = text(&run(&["deploy-check", "--server", &server, "--verbs", "2.1,24"]));
+    let nothing = text(&run(&["deploy-check", "--server", &server]));
     oriond.kill().expect("it runs");
     oriond.wait().expect("it ends");
     std::fs::remove_dir_all(&folder).expect("removing the test's folder");
     assert!(said.lines().any(|line| line.contains(&format!("{server} call with answer"))), "{said}");
+    // Every line of it says what it is.
+    let (_, foretold) = foretold.split_once("\npredicted, RDMA to unix:").expect("a prediction");
+    let mut lines = foretold.lines().skip(1).map(str::trim_start);
+    assert!(lines.all(|line| line.starts_with("assumed ") || line.starts_with("predicted")), "{foretold}");
+    assert!(foretold.contains("predicted, training: slowdown "), "{foretold}");
+    assert!(nothing.contains("RDMA: nothing is predicted") && !nothing.contains("predicted, "), "{nothing}");
 }
 
 #[test]

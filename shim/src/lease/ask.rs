@@ -145,7 +145,7 @@ fn granted(wanted: &Wanted, answer: &Object, line: Line) -> Result<Granted, NoSe
     let part = |number: usize| {
         let text = |name: &str| text(&if number == 1 { name.to_owned() } else { format!("{name}_{number}") });
         let server = Server::parse(&text("address")?).map_err(|why| damaged(&all, &why))?;
-        reached_as_wanted(wanted, &server)?;
+        wanted.is_reached_at(&server)?;
         let signature = hex(&text("signature")?).and_then(|bytes| bytes.try_into().ok());
         let (Some(body), Some(signature)) = (hex(&text("lease")?), signature) else {
             return Err(damaged(&all, "its lease is none"));
@@ -171,17 +171,6 @@ fn granted(wanted: &Wanted, answer: &Object, line: Line) -> Result<Granted, NoSe
     match nodes {
         0 => Err(damaged(&all, "it is of no node").into()),
         _ => Ok(Granted { allocation, parts, claim: Claim::OfPool(Box::new(line)) }),
-    }
-}
-
-/// Nobody is sent by another carrier than the one that was asked for.
-pub(super) fn reached_as_wanted(wanted: &Wanted, server: &Server) -> Result<(), String> {
-    match wanted.carrier {
-        Some(carrier) if carrier != server.carrier => Err(format!(
-            "ORION_TRANSPORT={} asks for another way than to {server}; unset it, or ask a node that is reached so",
-            carrier.name
-        )),
-        _ => Ok(()),
     }
 }
 

@@ -15,7 +15,6 @@ use orion_transport::socket::{objection_to_folder, receive_timeout};
 use orion_wire::address::Server;
 use orion_wire::reserve::{self, Answer, Ask, KIND, RESERVE_VERSION, SOCKET};
 
-use super::ask::reached_as_wanted;
 use super::granted::{self, Claim, Granted, Part};
 use super::wanted::Wanted;
 
@@ -46,7 +45,7 @@ fn exchange(wanted: &Wanted, client: &str, question: Question) -> Option<Result<
             })
             .and_then(|granted| {
                 // What was lent goes back with its connection.
-                let reached = granted.parts.iter().try_for_each(|part| reached_as_wanted(wanted, &part.server));
+                let reached = granted.parts.iter().try_for_each(|part| wanted.is_reached_at(&part.server));
                 reached.map(|()| granted).map_err(|why| format!("this node's own reserve: {why}"))
             }),
     )

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use orion_tls::trust::Trust;
-use orion_wire::address::{self, Carrier, Leads};
+use orion_wire::address::{self, Carrier, Leads, Server};
 use orion_wire::client_conf::{BELOW_HOME, ClientConf, OF_THE_SYSTEM, controller_addresses};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -105,6 +105,17 @@ impl Wanted {
             wait,
             idle: conf.idle,
         }))
+    }
+
+    /// Nobody is sent by another carrier than the one that was asked for.
+    pub fn is_reached_at(&self, server: &Server) -> Result<(), String> {
+        match self.carrier {
+            Some(carrier) if carrier != server.carrier => Err(format!(
+                "ORION_TRANSPORT={} asks for another way than to {server}; unset it, or ask a node that is reached so",
+                carrier.name
+            )),
+            _ => Ok(()),
+        }
     }
 
     pub fn wait_for_controller(&self) -> Duration {
@@ -230,8 +241,15 @@ mod tests {
             [pairs[0], ("ORION_RES_GROUP", "BOX"), ("ORION_CROSS_NODE", "1"), ("ORION_RESERVED", "0")];
         let found = wanted(&pairs_of_a_group, None, "").expect("sound").expect("a controller is named");
         assert!(found.with_group && found.cross_node && found.carrier.is_none());
-        let found = wanted(&[pairs[0], ("ORION_TRANSPORT", "rdma")], None, "").expect("sound").expect("named");
-        assert_eq!(found.carrier.map(|carrier| carrier.name), Some("rdma"));
+        for carrier in address::CARRIERS.iter().filter(|carrier| carrier.leads_to == Leads::ToHost) {
+            let asked = [pairs[0], ("ORION_TRANSPORT", carrier.name)];
+            let found = wanted(&asked, None, "").expect("sound").expect("named");
+            assert_eq!(found.carrier, Some(carrier));
+            let at = |example: &str| found.is_reached_at(&Server::parse(example).expect("an address"));
+            assert_eq!(at(carrier.example), Ok(()));
+            let why = at(address::CARRIERS[0].example).expect_err("another carrier");
+            assert!(why.contains(&format!("ORION_TRANSPORT={} asks for another way", carrier.name)), "{why}");
+        }
         let found = wanted(&pairs[..1], None, "").expect("sound").expect("a controller is named");
         assert_eq!((found.vgpus, found.memory_mib), (1, None));
     }
@@ -246,6 +264,7 @@ mod tests {
     #[test]
     fn what_contradicts_itself_or_does_nothing_is_refused() {
         let controller = ("ORION_CONTROLLER", "pool");
+        let of_a_guest = address::CARRIERS.iter().find(|carrier| carrier.leads_to == Leads::ToDevice).expect("one");
         for (pairs, server, words) in [
             (&[controller][..], Some("tcp:node:7411"), "ORION_SERVER=tcp:node:7411"),
             (&[("ORION_VGPU", "2")][..], None, "ORION_VGPU=2 is asked of a pool's controller"),
@@ -257,7 +276,7 @@ mod tests {
             (&[controller, ("ORION_RES_GROUP", "a")][..], None, "ORION_RES_GROUP is \"a\"; it is NULL or BOX"),
             (&[controller, ("ORION_RESERVED", "1")][..], None, "ORION_RESERVED=1"),
             (&[controller, ("ORION_TRANSPORT", "pcie")][..], None, "ORION_TRANSPORT=pcie is none of shm, tcp"),
-            (&[controller, ("ORION_TRANSPORT", "ivshmem")][..], None, "set ORION_SERVER=ivshmem: instead"),
+            (&[controller, ("ORION_TRANSPORT", of_a_guest.name)][..], None, "no node of a pool is reached by it"),
             (&[controller, ("ORION_TOKEN", "x")][..], None, "ORION_TOKEN is for a server"),
             (&[("ORION_CONTROLLER", "http://pool")][..], None, "HOST:PORT"),
         ] {

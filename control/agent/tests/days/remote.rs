@@ -167,9 +167,11 @@ fn serve(scene: &Scene) -> [Process; 3] {
     controller.says("Controller is launching, listening on ");
     // The original's file, and below it what is Orion's own.
     let conf = format!(
-        "[server]\n    listen_port = 9960\n    bind_addr = {}\n    enable_shm = \"false\"\n    enable_rdma = \"false\"\n\
+        "[server]\n    listen_port = 9960\n    bind_addr = {}\n    enable_shm = \"false\"\n\
+         \x20   enable_rdma = \"false\"\n\
          \x20   enable_kvm = \"false\"\n    vgpu_count = 4\n    driver = soft\n    pool = pool.sock\n    heap = 1 GiB\n\
-         [controller]\n    controller_addr = {management}\n[agent]\n    node = server1\n    ca = ../controller/ca.pem\n",
+         [controller]\n    controller_addr = {management}\n[agent]\n    node = server1\n\
+         \x20   ca = ../controller/ca.pem\n",
         scene.server1.address(Way::Data)
     );
     scene.write("server1/server.conf", &conf);
