@@ -9,7 +9,7 @@ const FILES: &[u64] = &[
     // dataplane/wire/src/activity.rs
     0xce1dfe52de4e6f07,
     // dataplane/wire/src/address.rs
-    0xfd94e1eaa2f7065c,
+    0x86d980fb992efd09,
     // dataplane/wire/src/agent.rs
     0xef62e8e4a434be20,
     // dataplane/wire/src/bundle.rs
@@ -39,7 +39,7 @@ const FILES: &[u64] = &[
     // dataplane/wire/src/refusal.rs
     0xb382856fed312434,
     // dataplane/wire/src/reserve.rs
-    0x433a07601ee718f5,
+    0x24517ded772a5c2a,
     // dataplane/wire/src/version.rs
     0x12b3bc5b725e9ba7,
     // dataplane/wire/src/view.rs
