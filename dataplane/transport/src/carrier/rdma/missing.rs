@@ -1,5 +1,7 @@
 //! In place of `verbs`, where this was built without them: there is no device, and whoever asks is told why.
 
+// UNSAFETY: what verbs ask of their callers is asked here too; nothing is done with it.
+
 use std::os::fd::RawFd;
 use std::sync::Arc;
 

@@ -4,18 +4,18 @@
 //! The handshake is as over TCP: the same challenges, the same encryption. Over its connection the ends then tell each
 //! other their queue pairs' numbers and keys, and from there on it is silent: its end is the session's. Devices write
 //! commands into the worker's ring, and replies into the application's: who waits there sees them come, and threads
-//! only wake him. What goes with bytes of the heap, and events, are frames of [`crate::stream`], which devices write into
-//! the other side's inbox; what follows them does so too, until they have been taken from there.
+//! only wake him. What goes with bytes of the heap, and events, are frames of [`crate::stream`], which devices write
+//! into the other side's inbox; what follows them does so too, until they have been taken from there.
 //!
 //! ```text
 //! orion-send      commands -> stage -> device -> the worker's ring; with bytes of the heap -> outbox -> its inbox
 //! orion-receive   inbox -> reply and event ring, heap; wakes who sleeps at the reply ring
-//! placing  which records             choice   which port        ends     what the ends tell each other
-//! works    what devices are asked    window   who may write how much             pipe     how it is written
-//! verbs    devices and queue pairs   limits   how much, how often                device   verbs, or none
+//! placing  which records             choice   which port             ends     what the ends tell each other
+//! works    what devices are asked    window   who may write, how much   pipe     how it is written
+//! verbs    devices and queue pairs   limits   how much, how often    device   verbs, or none
 //! ```
 //! Nothing encrypts what devices write: whoever can listen between them reads it. Nor does a device reach anything but
-//! the inbox and that ring: the heap is copied into and out of the inbox by the threads here and by oriond's engine, for
+//! the inbox and that ring: the heap is copied into and out of the inbox by the threads here and by oriond's engine, as
 //! its pages come and go with what the application allocates, and a device keeps those that it was shown.
 
 // UNSAFETY: poll, recv, and copies into heap memory by address.

@@ -270,8 +270,8 @@ const BATCH: usize = BATCH_WORKS_MAX as usize;
 /// What is locked in memory for a session: that, and the ring that the other side writes into.
 const LOCKED_BYTES_MAX: usize = REGION_BYTES + PEER_RING_BYTES_MAX;
 
-/// Pages of the carrier's own that the device knows: an inbox, an outbox, and a stage behind it. Shared, so that a child that the
-/// process forks makes no copies of them; and left out of children anyway.
+/// Pages of the carrier's own that the device knows: an inbox, an outbox, and a stage behind it. Shared, so that a
+/// child that the process forks makes no copies of them; and left out of children anyway.
 struct Region(NonNull<u8>);
 
 impl Region {
