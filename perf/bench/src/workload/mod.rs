@@ -27,7 +27,7 @@ use crate::workload::repeats::{prefixed, repeated};
 use crate::workload::settings::Settings;
 
 /// What `list` shows and `run` takes.
-pub const NAMES: [(&str, &str); 13] = [
+pub const NAMES: [(&str, &str); 14] = [
     ("ring", "one record between two processes: posting, and there and back"),
     ("guest", "session memory between this process and a virtual machine of KVM, and its bell"),
     ("codec", "encoding and decoding of records in memory"),
