@@ -51,7 +51,7 @@ export LD_LIBRARY_PATH=/lib/orion ORION_SERVER
 bell=ivshmem:0000:00:05.0 plain=ivshmem:0000:00:04.0
 # Two devices, and no name: that is refused, with the names.
 ORION_SERVER=ivshmem: lose_worker </dev/null 2>&1 | grep -o "name the one.*" || exit 10
-ORION_SERVER=\$bell orion-facts --quiet >/tmp/facts 2>&1 &
+ORION_SERVER=\$bell orion-facts --quiet --timeout-s 120 >/tmp/facts 2>&1 &
 facts=\$!
 ORION_SERVER=\$plain
 ORION_VERBOSE=1 small_heap 2>/tmp/said || { cat /tmp/said; exit 11; }

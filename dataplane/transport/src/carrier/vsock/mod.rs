@@ -87,7 +87,9 @@ fn unreachable(server: &Server, (cid, port): (u32, u32), e: &io::Error) -> Strin
              oriond there with `oriond serve --vsock {port}`"
         ),
         Some(libc::ETIMEDOUT | libc::EHOSTUNREACH) => format!(
-            "the machine with CID {cid} did not answer within {} s; is there one with that CID (the host's is 2)?",
+            "the machine with CID {cid} did not answer within {} s: there is none with that CID (the host's is 2), or \
+             its hypervisor does not say that nobody listens on port {port}; check both, or start an oriond there with \
+             `oriond serve --vsock {port}`",
             socket::CONNECT_TIMEOUT.as_secs()
         ),
         _ => format!("connecting to {server} failed: {e}"),
@@ -106,7 +108,7 @@ mod tests {
             (libc::EAFNOSUPPORT, ["vsock:7:7411", "module vsock"]),
             (libc::ENODEV, ["CID 7", "vhost-vsock-pci"]),
             (libc::ECONNRESET, ["port 7411 of the machine with CID 7", "oriond serve --vsock 7411"]),
-            (libc::ETIMEDOUT, ["CID 7", "did not answer within 5 s"]),
+            (libc::ETIMEDOUT, ["CID 7 did not answer within 5 s", "port 7411"]),
             (libc::EMFILE, ["vsock:7:7411", "Too many open files"]),
         ] {
             assert!(words.iter().all(|word| said(errno).contains(word)), "{}", said(errno));
