@@ -286,6 +286,10 @@ fn commands(scene: &Scene) {
         let mut command = Command::new(&program);
         command.args(words[1..].iter().map(|word| if *word == "URL" { "http://127.0.0.1:2379" } else { word }));
         command.env("ORION_CONTROLLER", format!("127.0.0.1:{}", scene.port)).env("HOME", &scene.folder);
+        if words[0] == "orion-shm" {
+            // What it makes stays, and /dev/shm is the machine's.
+            command.arg("-d").arg(&scene.folder);
+        }
         let output = command.stdin(Stdio::null()).output().expect("it starts");
         let (out, said) = texts(&output);
         match verdict.as_str() {
