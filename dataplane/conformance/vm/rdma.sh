@@ -5,8 +5,6 @@
 #                      facts through Orion; programs: some that nvcc has built; attack: the hostile client, over each
 #                      carrier; all of them by default (ORION_VM_FILTER, ORION_VM_FACTS, ORION_ATTACK_SECONDS: other
 #                      tests, other options of orion-facts, other than 60 seconds)
-#                      bench, by name only: orion-bench's rows of carriers, of a release build; of use to compare two
-#                      commits, for all is emulated
 # An idle session costs an engine a look each millisecond on a kernel before 6.7, over TCP too, so that is not asked
 # there; nor is what takes an emulated core minutes: twenty thousand threads.
 # Needs what boot.sh does, and Debian's ibverbs-providers, librdmacm1, iproute2, cmake and libclang. What it finds says
@@ -42,19 +40,11 @@ if [[ "$parts" == *" programs "* ]]; then
     for program in $programs; do cuda+=(--program "$target/cuda-programs/$program.static"); done
 fi
 
-bench=()
-if [[ "$parts" == *" bench "* ]]; then
-    build build --release -p oriond -p orion-shim -p orion-transport -p orion-bench
-    for file in orion-bench oriond libcuda.so; do
-        bench+=(--file "$(dirname "$target")/release/$file=/bench/$file")
-    done
-fi
-
 dataplane/conformance/vm/boot.sh --seconds "${ORION_VM_SECONDS:-900}" --memory 3000 \
     --module crc32_generic --module dummy --module ib_uverbs --module rdma_rxe \
     --program ip --program rdma --program "$carrier=carrier" --program "$pipe=pipe" --program "$target/oriond" \
     --program "$target/orion-run" --program "$target/orion-attack" --program "$target/orion-facts" \
-    ${cuda[@]+"${cuda[@]}"} ${bench[@]+"${bench[@]}"} \
+    ${cuda[@]+"${cuda[@]}"} \
     --file "$target/libcuda.so=/bin/libcuda.so.1" \
     --library libibverbs.so.1 --library librdmacm.so.1 \
     --library "$provider" --file /etc/libibverbs.d/rxe.driver - <<END
@@ -88,9 +78,6 @@ if asked programs; then
     echo "$programs: built by nvcc, over RDMA"
     echo "\$passed passed, \$failed failed"
     [ \$failed -eq 0 ] || status=1
-fi
-if asked bench; then
-    /bench/orion-bench --driver soft run carriers --quick --transports shm,tcp,rdma 2>&1 || status=1
 fi
 if asked attack; then
     orion-attack run --oriond /bin/oriond --seconds ${ORION_ATTACK_SECONDS:-60} -- --rdma 10.9.0.1:0 2>&1 || status=1
