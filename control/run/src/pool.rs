@@ -48,6 +48,7 @@ pub fn wanted(
         (None, None) => None,
     };
     if let (Some(option), Some(set)) = (&cli.transport, variable("ORION_TRANSPORT"))
+        && named.is_some()
         && *option != set
     {
         return Err(format!("--transport {option} contradicts ORION_TRANSPORT={set}; leave one of them out"));
