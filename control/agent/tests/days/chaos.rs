@@ -61,6 +61,8 @@ struct Day {
     field: Field,
     random: Random,
     programs: Vec<Program>,
+    /// Leases of sessions that were ended. A program may have had one for a moment, and not have been heard of yet.
+    lost: BTreeSet<String>,
     counts: Counts,
 }
 
@@ -75,7 +77,7 @@ fn whoever_is_killed_and_whenever_the_books_balance_and_what_runs_goes_on() {
     println!("ORION_DAYS_SEED={seed} ORION_DAYS_KILLS={kills}");
     let field = Field::new(&[("a", Carrier::Tcp), ("b", Carrier::Tcp), ("c", Carrier::Shm)]);
     let random = Random((seed as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-    let mut day = Day { field, random, programs: Vec::new(), counts: Counts::default() };
+    let mut day = Day { field, random, programs: Vec::new(), lost: BTreeSet::new(), counts: Counts::default() };
     for kill in 0..kills {
         day.populate();
         let victim = VICTIMS[day.random.below(VICTIMS.len())];
@@ -192,6 +194,7 @@ impl Day {
 
     /// Who has vGPUs works on, but for sessions with these leases, which are told of their end.
     fn goes_on(&mut self, lost: &BTreeSet<String>) {
+        self.lost.extend(lost.iter().cloned());
         let mut stay = Vec::new();
         for mut program in std::mem::take(&mut self.programs) {
             if program.look(Duration::ZERO) != Got::Vgpus {
@@ -204,12 +207,7 @@ impl Day {
                     self.counts.survived += 1;
                     stay.push(program);
                 }
-                (true, Answer::Works) => {
-                    // It has just not been told yet.
-                    wait_until("the end of a session", || matches!(program.answer(), Answer::Lost(_)));
-                    self.is_told(program);
-                }
-                (true, Answer::Lost(_)) => self.is_told(program),
+                (true, _) => self.is_told(program),
                 (false, Answer::Lost(code)) => panic!("{lease} was lost ({code}): {}", program.said()),
             }
         }
@@ -219,6 +217,8 @@ impl Day {
     /// In words, not only by a code.
     fn is_told(&mut self, mut program: Program) {
         self.counts.lost += 1;
+        // It may just not have been told yet.
+        wait_until("the end of a session", || matches!(program.answer(), Answer::Lost(_)));
         wait_until("a line that says so", || program.said().contains("orion: the session is lost"));
         program.kill();
     }
@@ -229,6 +229,7 @@ impl Day {
         let mut stay = Vec::new();
         for mut program in std::mem::take(&mut self.programs) {
             match program.look(PATIENCE) {
+                Got::Vgpus if self.lost.contains(&program.lease()) => self.is_told(program),
                 Got::Vgpus => stay.push(program),
                 Got::Refused => {
                     *self.counts.refused.entry(why(&program.said())).or_default() += 1;
