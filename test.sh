@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Every test of Orion that needs no GPU. Ends with "N passed, N failed" and a failing status if anything failed.
-#   ./test.sh            all steps but sanitize, vm and guest
+#   ./test.sh            all steps but sanitize, vm and vsock
 #   ./test.sh STEP…      some of: format lint generated build unit pool suite loom facts programs readme frameworks
-#                        fuzz attack portable sanitize vm guest
+#                        fuzz attack portable guest sanitize vm vsock
 # build makes every program once, and tests that start some then build none; without it each builds those it needs.
 # pool is a pool of real processes and its bad days, which wait more than they work, so more of them run at a time.
 # attack is a hostile client for 40 s; named, for an hour (ORION_ATTACK_SECONDS, ORION_ATTACK_SEED). Before, what
@@ -14,7 +14,7 @@
 # vm attaches bpf's programs in a virtual machine with Debian's own kernel, which is another one than here (bpf/vm.sh),
 # and has sessions over RDMA there, in one machine and between two (dataplane/conformance/vm/rdma.sh, vm/nodes.sh).
 # guest runs the facts and programs of nvcc in such a machine, over memory that it shares with oriond here
-# (dataplane/conformance/vm/guest.sh), and over vsock (dataplane/conformance/vm/vsock.sh).
+# (dataplane/conformance/vm/guest.sh); vsock has a suite and programs over vsock there (vm/vsock.sh).
 set -uo pipefail
 cd "$(dirname "$0")"
 
@@ -162,9 +162,14 @@ step frameworks tests frameworks coverage
 step fuzz fuzz
 step attack attack
 step portable tests portable
+if asked guest && [ "$wanted" = "  " ] && ! command -v qemu-system-x86_64 >/dev/null; then
+    echo "no program runs in a virtual machine, for that needs Debian's qemu-system-x86, busybox-static, cpio and kmod"
+else
+    step guest dataplane/conformance/vm/guest.sh ${ORION_BUILT:+"${CARGO_TARGET_DIR:-target}/debug"}
+fi
 [[ "$wanted" != *" sanitize "* ]] || step sanitize sanitize
 [[ "$wanted" != *" vm "* ]] || for script in bpf/vm dataplane/conformance/vm/{rdma,nodes}; do step vm "$script.sh"; done
-[[ "$wanted" != *" guest "* ]] || for script in guest vsock; do step guest "dataplane/conformance/vm/$script.sh"; done
+[[ "$wanted" != *" vsock "* ]] || step vsock dataplane/conformance/vm/vsock.sh
 
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
