@@ -119,7 +119,8 @@ mount -t devtmpfs dev /dev
 mkdir -p /dev/shm /dev/pts
 mount -t tmpfs shm /dev/shm
 mount -t devpts pts /dev/pts
-mount -t tmpfs tmp /tmp
+# Where the programs came with something there it is seen.
+[ -n "$(ls -A /tmp)" ] || mount -t tmpfs tmp /tmp
 chmod 1777 /tmp /dev/shm
 mount -t tmpfs run /run
 ifconfig lo 127.0.0.1 up
