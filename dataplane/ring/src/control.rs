@@ -97,6 +97,13 @@ impl Control {
         self.ready_of(self.placed().unwrap_or(0), tail, capacity)
     }
 
+    /// Whether a device's words are to be looked at again, by a consumer at `tail` that has last seen this one: there
+    /// is nothing else to read, and they have changed.
+    pub fn has_placed(&self, seen: u64, tail: u64) -> bool {
+        // What this sees is looked at again.
+        self.head.own.load(Ordering::Relaxed) <= tail && self.head.placed[0].load(Ordering::Relaxed) != seen
+    }
+
     /// As [`Self::ready`], of where a device was last seen to be.
     pub fn ready_of(&self, placed: u64, tail: u64, capacity: u64) -> Result<u64, Corrupt> {
         let ready = self.written(placed).wrapping_sub(tail);

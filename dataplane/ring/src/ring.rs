@@ -269,13 +269,16 @@ impl Consumer {
 
     /// Bytes that can be read now.
     pub fn ready(&mut self) -> Result<u64, Corrupt> {
-        if let Some(placed) = self.ring.control.placed() {
+        let control = self.ring.control;
+        if control.has_placed(self.placed_seen, self.tail)
+            && let Some(placed) = control.placed()
+        {
             if placed < self.placed_seen {
                 return Err(Corrupt);
             }
             self.placed_seen = placed;
         }
-        self.ready_seen = self.ring.control.ready_of(self.placed_seen, self.tail, self.ring.capacity)?;
+        self.ready_seen = control.ready_of(self.placed_seen, self.tail, self.ring.capacity)?;
         Ok(self.ready_seen)
     }
 
@@ -410,6 +413,7 @@ impl Releaser {
     }
 }
 
+/// How often a thread that looks ahead finds a device in the midst of writing where it stands.
 const LOOKS_AHEAD_MAX: usize = 1000;
 
 /// Reads records that a consumer has not come to yet, from another thread of its process.
