@@ -2,8 +2,9 @@
 # Sessions over vsock, in a virtual machine: by its kernel's loopback, and with the software GPU of its host.
 #   vm/vsock.sh [PART…]    carrier: what oriond's carrier suite has for vsock; loopback: the driver's facts about
 #                          copies, TLS, and the end of oriond in a copy, all of it in the machine;
-#                          host: the facts, an nvcc program and the end of oriond, from the machine to its host; all of
-#                          them by default (ORION_VM_FILTER, ORION_VM_FACTS: other tests, other options of orion-facts)
+#                          attack: the hostile client over it; host: the facts, an nvcc program and the end of oriond
+#                          in a copy, from the machine to its host; all of them by default (ORION_VM_FILTER,
+#                          ORION_VM_FACTS, ORION_ATTACK_SECONDS: other tests, other options of orion-facts, other than 60 s)
 # Needs what boot.sh does; for `host`, nvcc or PyPI to have it from, and vhost-device-vsock, which
 # `cargo install vhost-device-vsock` makes: it needs no kernel module of the host, and no root. Without it that part is
 # passed over.
@@ -12,7 +13,7 @@
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../../.." && pwd)
 cd "$root"
-parts=" ${*:-carrier loopback host} "
+parts=" ${*:-carrier loopback attack host} "
 tests=${ORION_VM_FILTER:-vsock --skip an_idle_session}
 facts=${ORION_VM_FACTS:---quiet --skip twenty_thousand_use_it_one_after_the_other}
 PATH=$PATH:${CARGO_HOME:-$HOME/.cargo}/bin
@@ -28,7 +29,7 @@ fail() {
 }
 
 build() { cargo "$@" >>"$log" 2>&1 || { cat "$log"; fail "cargo $* failed"; }; }
-build build -p oriond -p orion-shim -p orion-run -p orion-conformance
+build build -p oriond -p orion-shim -p orion-run -p orion-conformance -p orion-attack
 build build -p orion-conformance --example lose_worker
 build test -p oriond --test carrier --no-run
 carrier=$(sed -n 's,.*Executable tests/carrier/main.rs (\(.*\))$,\1,p' "$log")
@@ -37,7 +38,7 @@ built=$(dirname "$(dirname "$(realpath "$carrier")")")
 (umask 077; od -An -tx1 -N16 /dev/urandom | tr -d ' \n' >"$work/token")
 arguments=(--module vsock_loopback --file "$work/token=/orion/token"
     --file "$built/libcuda.so=/lib/orion/libcuda.so.1" --program "$carrier=carrier")
-for program in oriond orion-facts orion-run examples/lose_worker; do arguments+=(--program "$built/$program"); done
+for program in oriond orion-attack orion-facts orion-run examples/lose_worker; do arguments+=(--program "$built/$program"); done
 
 # The host's side, where it is to be had.
 if [[ "$parts" == *" host "* ]] && ! command -v vhost-device-vsock >/dev/null; then
@@ -99,19 +100,21 @@ if asked loopback; then
     cat /tmp/out /tmp/said
     grep -q 'the session is lost' /tmp/said || exit 29
 fi
+if asked attack; then
+    ORION_QUIET=1 orion-attack run --oriond /bin/oriond --seconds ${ORION_ATTACK_SECONDS:-60} -- --vsock 7501 2>&1 || exit 30
+fi
 if asked host; then
     ORION_SERVER=vsock:2:7411 ORION_VERBOSE=1 lose_worker </dev/null >/tmp/said 2>&1
     grep -o 'transport vsock' /tmp/said || { cat /tmp/said; exit 24; }
     ORION_SERVER=vsock:2:7411 orion-facts $facts || exit 25
     orion-run --server vsock:2:7411 -- /bin/vector_add.static || exit 26
     touch /tmp/out
-    # Not in a copy: vhost-device-vsock 0.3 then keeps its connections to who has ended, and says nothing.
-    (until [ -e /tmp/killed ]; do sleep 0.1; done; echo) | ORION_SERVER=vsock:2:7411 lose_worker >/tmp/out 2>/tmp/said &
+    # vhost-device-vsock 0.3 keeps its connections to who has ended in a copy, and says nothing: the program is told by
+    # oriond's silence.
+    ORION_SERVER=vsock:2:7411 lose_worker copy >/tmp/out 2>/tmp/said &
     asks=\$!
-    until grep -q attached /tmp/out; do sleep 0.1; done
+    until grep -q copying /tmp/out; do sleep 0.1; done
     echo kill it >/dev/ttyS1
-    while ORION_SERVER=vsock:2:7411 lose_worker </dev/null >/dev/null 2>&1; do sleep 0.1; done
-    touch /tmp/killed
     wait \$asks
     cat /tmp/out /tmp/said
     grep -q 'the session is lost' /tmp/said || exit 27

@@ -9,7 +9,8 @@ use std::os::fd::RawFd;
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
-use io_uring::types::{Fd, SubmitArgs, Timespec};
+pub use io_uring::types::Timespec;
+use io_uring::types::{Fd, SubmitArgs};
 use io_uring::{IoUring, Probe, opcode, squeue};
 
 const ENTRIES: u32 = 512;
@@ -36,6 +37,8 @@ pub enum Did {
     Bell = 12,
     /// Another request was to end.
     Cancel = 13,
+    /// Some time has passed.
+    Time = 14,
 }
 
 impl Did {
@@ -55,6 +58,7 @@ impl Did {
             Hangup,
             Bell,
             Cancel,
+            Time,
         ][byte as usize - 1]
     }
 }
@@ -174,6 +178,11 @@ impl Io {
     pub fn wait_futex(&mut self, slot: u32, did: Did, word: &'static AtomicU32) {
         let entry = opcode::FutexWait::new(word.as_ptr(), 1, u32::MAX as u64, FUTEX2_SIZE_U32).build();
         self.push(slot, did, entry);
+    }
+
+    /// Completes when so much time has passed.
+    pub fn wait_time(&mut self, slot: u32, time: &'static Timespec) {
+        self.push(slot, Did::Time, opcode::Timeout::new(time).build());
     }
 
     /// Submits what is queued and lets completions in, without waiting. Costs no system call when there is nothing

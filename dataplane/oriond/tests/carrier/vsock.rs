@@ -1,13 +1,16 @@
 //! What is vsock's alone, where the kernel has none: the socket of a hypervisor that has vsock of its own. What crosses
 //! a machine's boundary is in `dataplane/conformance/vm/vsock.sh`.
 
+use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use orion_transport::channel::Channel;
 use orion_transport::client::Caller;
+use orion_transport::stream::{Frame, STREAM_HEADER_BYTES, StreamHeader};
 use orion_wire::hello::kind;
 use orion_wire::refusal::Refusal;
 
@@ -35,7 +38,16 @@ fn a_hypervisors_own_vsock_leads_to_sessions_like_those_over_tcp() {
     channel.send_frame(kind::START, &start.encode(), &[]).expect("sending");
     assert_eq!(channel.recv_frame().expect("receiving").0, kind::STARTED);
     server.wait_for_log(&["session begins", "vsock:machine=0"]);
-    drop(channel);
+    // Nobody has anything to say, and the program hears that oriond is there.
+    let mut main = UnixStream::from(channel.into_parts().0);
+    main.set_read_timeout(Some(Duration::from_secs(10))).expect("a limit");
+    for _ in 0..2 {
+        let mut header = [0; STREAM_HEADER_BYTES];
+        main.read_exact(&mut header).expect("a beat");
+        let said = StreamHeader::decode(&header, 1 << 30).expect("a frame");
+        assert_eq!((said.frame, said.offset), (Frame::Taken, 0));
+    }
+    drop(main);
     wait_until("the worker's end", || !is_alive(welcome.worker_pid));
     let (status, log) = server.terminate();
     assert!(status.success() && log.contains("vsock:2:7411"), "{log}");

@@ -166,6 +166,11 @@ impl WorkerSide {
         self.event.consume(event);
     }
 
+    /// What the client was told last by [`Self::newly_taken`].
+    pub fn told_taken(&self) -> u64 {
+        self.taken_told
+    }
+
     /// Up to where the worker has taken the client's commands, if that is worth a message.
     pub fn newly_taken(&mut self) -> Result<Option<u64>, Fault> {
         self.turn = self.turn.wrapping_add(1);

@@ -144,10 +144,38 @@ unsafe fn receive_some(
         }
         let e = io::Error::last_os_error();
         match e.kind() {
+            // A connection whose other end says something now and then has a limit for that.
+            io::ErrorKind::WouldBlock if wait == flags => return Err(io::ErrorKind::TimedOut.into()),
             io::ErrorKind::WouldBlock if patience.is_readable(socket) => {}
             io::ErrorKind::WouldBlock => wait = flags,
             io::ErrorKind::Interrupted => {}
             _ => return Err(e),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::socket::receive_timeout;
+
+    #[test]
+    fn a_silence_that_is_limited_ends_and_what_comes_in_time_is_received() {
+        let (here, mut there) = UnixStream::pair().expect("a pair");
+        receive_timeout(here.as_fd(), 1).expect("a limit");
+        let (here, mut byte) = (OwnedFd::from(here), 0u8);
+        let (_, mut receiver) = halves(None, 1);
+        // SAFETY: one byte of a local.
+        let mut receive =
+            || unsafe { receiver.receive_some(&here, &raw mut byte, 1, 0, &Spin::adaptive(Duration::ZERO)) };
+        io::Write::write_all(&mut there, &[7]).expect("room");
+        assert_eq!(receive().expect("it has come"), 1);
+        let began = Instant::now();
+        assert_eq!(receive().expect_err("nobody says anything").kind(), io::ErrorKind::TimedOut);
+        assert!(began.elapsed() >= Duration::from_millis(900), "{:?}", began.elapsed());
     }
 }

@@ -20,7 +20,7 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use orion_ring::bell::{Bell, Futex};
 use orion_ring::futex::{self, Among};
@@ -84,27 +84,41 @@ impl Way for Tcp {
     ) -> Result<Attached, NoSession> {
         let way = way(server, caller)?;
         let begun = begin(self, server, caller, reach(server, &way)?)?;
-        let crossing = Some(begun.main.is_encrypted());
-        carry(begun, way, connector(host(server)?), crossing, tuning, listener)
+        let is_encrypted = Some(begun.main.is_encrypted());
+        let connections = Connections { way, connect: connector(host(server)?), is_encrypted, silence: None };
+        carry(begun, connections, tuning, listener)
     }
 }
 
-/// Has threads carry a session that has begun. `is_encrypted` is what is told of it.
+/// A session's connections.
+pub struct Connections {
+    pub way: trust::Way,
+    pub connect: Connect,
+    /// What is told of that.
+    pub is_encrypted: Option<bool>,
+    /// For so long the server says nothing on the main one only if it is gone; where the system finds that out there is
+    /// no such limit.
+    pub silence: Option<Duration>,
+}
+
+/// Has threads carry a session that has begun.
 pub fn carry(
     begun: Begun,
-    way: trust::Way,
-    connect: Connect,
-    is_encrypted: Option<bool>,
+    connections: Connections,
     tuning: Tuning,
     listener: Listener,
 ) -> Result<Attached, NoSession> {
     let Begun { main, welcome, lane_key, memory, heap, is_proved } = begun;
+    let Connections { way, connect, is_encrypted, silence } = connections;
     let security = Security { is_proved, is_encrypted };
     let (main, secured) = main.into_parts();
+    socket::receive_timeout(main.as_fd(), silence.map_or(0, |silence| silence.as_secs() as i64))
+        .map_err(|e| format!("limiting how long a server may be silent failed: {e}"))?;
 
     let (side, commands, scatter) = ApplicationSide::new(&memory, heap, listener, tuning)?;
     let link = Arc::new(TcpLink {
         main,
+        silence,
         side,
         lanes: (0..tuning.lanes.min(LANES_MAX)).map(|_| Lane::default()).collect(),
         lanes_ready: AtomicUsize::new(0),
@@ -193,6 +207,7 @@ fn unreachable(server: &Server, e: io::Error) -> String {
 
 struct TcpLink {
     main: OwnedFd,
+    silence: Option<Duration>,
     side: ApplicationSide,
     lanes: Vec<Lane>,
     /// Lanes that have joined the session; bulk data waits for none of them, it goes inline until all have.
@@ -392,7 +407,13 @@ fn wait_barrier(link: &TcpLink, scatter: &mut Scatter) -> Result<(), Death> {
             true
         }
     };
+    let began = Instant::now();
     while !link.side.spin.until(&mut open) && !link.lost() {
+        // Nothing is received from the main connection meanwhile.
+        let is_late = link.silence.is_some_and(|silence| began.elapsed() >= silence);
+        if is_late && !patience::poll(&mut [patience::readable(&link.main)], 0) {
+            return Err(io::Error::from(io::ErrorKind::TimedOut).into());
+        }
         // Set first, then one more look: whoever counts bytes up looks at the word afterwards.
         link.barrier_waits.store(1, Ordering::SeqCst);
         if open() {

@@ -2,14 +2,15 @@
 //! hypervisor carries, and over them all that goes over a network's.
 //!
 //! They never leave the host, so nothing is encrypted unless somebody asks, as over loopback. Nor does the system look
-//! whether the other side is still there: a connection ends when its process, its kernel or its machine does, and one
-//! to a machine that is paused waits.
+//! whether the other side is still there, and not every hypervisor tells: so oriond says something every two seconds, and
+//! whoever hears nothing for as long as over TCP gives up.
 
 mod socket;
 
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use orion_tls::trust;
 use orion_wire::Pages;
@@ -21,6 +22,7 @@ use super::tcp;
 use crate::channel::Channel;
 use crate::client::handshake::{Caller, NoSession, Tuning};
 use crate::scatter::Listener;
+use crate::socket::SILENCE_SECONDS_MAX;
 
 /// What is believed of the server's end where certificates are asked for: its name in them.
 const NAME: &str = "localhost";
@@ -54,7 +56,8 @@ impl Way for Vsock {
         let is_encrypted = begun.main.is_encrypted().then_some(true);
         let place = place(server)?;
         let connect: tcp::Connect = Arc::new(move || socket::connect(place));
-        tcp::carry(begun, way, connect, is_encrypted, tuning, listener)
+        let silence = Some(Duration::from_secs(SILENCE_SECONDS_MAX as u64));
+        tcp::carry(begun, tcp::Connections { way, connect, is_encrypted, silence }, tuning, listener)
     }
 }
 

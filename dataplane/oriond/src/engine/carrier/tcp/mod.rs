@@ -81,13 +81,14 @@ impl Listener for Place {
     }
 
     fn prepare(&self) -> Option<Prepare> {
-        Some(prepare())
+        Some(prepare(false))
     }
 }
 
-/// An engine carries a session over connections of any kind that are streams.
-pub(super) fn prepare() -> Prepare {
-    Arc::new(|session, memory, nursery| Ok(Arc::new(Shared::new(session, memory, nursery)?)))
+/// An engine carries a session over connections of any kind that are streams. Where their ends are not told that the
+/// other one is gone, it `beats`.
+pub(super) fn prepare(beats: bool) -> Prepare {
+    Arc::new(move |session, memory, nursery| Ok(Arc::new(Shared::new(session, memory, nursery, beats)?)))
 }
 
 impl Session for Shared {

@@ -19,10 +19,14 @@ use super::shared::{Address, LANE_CHUNKS_MAX, Lanes, Shared};
 use crate::engine::carrier::contract::{Connection, Main};
 use crate::engine::carrier::worker_side::{Collected, Heard as OfWorker, WorkerSide};
 use crate::engine::core::{has_hung_up, shutdown};
-use crate::engine::io_ring::{Did, Done, Io, is_again};
+use crate::engine::io_ring::{Did, Done, Io, Timespec, is_again};
 use crate::engine::mail::Kick;
 
 const RECEIVE_BYTES: usize = 256 << 10;
+/// How often a client is told something whose system does not look whether we are still there: several times in
+/// [`orion_transport::socket::SILENCE_SECONDS_MAX`].
+static BEAT: Timespec = Timespec::new().sec(2);
+
 /// The main connection.
 pub struct Carried {
     tcp: OwnedFd,
@@ -35,6 +39,9 @@ pub struct Carried {
     receiving: Receiving,
     /// Where the connection is encrypted.
     sealed: Option<Box<Sealed>>,
+    /// Whether the io_uring waits for the next beat, and whether one is to be sent.
+    beat_awaited: bool,
+    beat_due: bool,
     ending: bool,
 }
 
@@ -64,6 +71,9 @@ impl Main for Carried {
         self.worker.under_way += 1;
         io.wait_hangup(slot, self.tcp.as_raw_fd());
         self.worker.watch(io, slot);
+        if self.shared.beats {
+            self.await_beat(io, slot);
+        }
     }
 
     fn done(&mut self, io: &mut Io, slot: u32, done: Done) {
@@ -76,6 +86,14 @@ impl Main for Carried {
             Did::Receive => self.received(done.result),
             Did::Send => self.sent(io, slot, done.result),
             Did::Hangup => self.end("the client", Death::Gone),
+            Did::Time => {
+                self.beat_awaited = false;
+                if !self.ending {
+                    self.beat_due = true;
+                    self.await_beat(io, slot);
+                }
+            }
+            Did::Cancel => {}
             other => unreachable!("a carried session never asks for {other:?}"),
         }
     }
@@ -87,6 +105,10 @@ impl Main for Carried {
             self.end(who, Death::Gone);
         }
         if self.ending {
+            if std::mem::take(&mut self.beat_awaited) {
+                self.worker.under_way += 1;
+                io.cancel(slot, Did::Time, Did::Cancel);
+            }
             return false;
         }
         let sent = self.pass_on(io, slot).map_err(|fault| ("the worker", fault));
@@ -147,8 +169,16 @@ impl Carried {
             unread: 0..0,
             receiving: Receiving::Nothing,
             sealed,
+            beat_awaited: false,
+            beat_due: false,
             ending: false,
         }))
+    }
+
+    fn await_beat(&mut self, io: &mut Io, slot: u32) {
+        self.beat_awaited = true;
+        self.worker.under_way += 1;
+        io.wait_time(slot, &BEAT);
     }
 
     fn received(&mut self, result: i32) {
@@ -214,7 +244,9 @@ impl Carried {
         if self.worker.is_sending() {
             return Ok(false);
         }
-        if let Some(up_to) = self.worker.newly_taken()? {
+        // A beat says once more what was said before.
+        let beat = std::mem::take(&mut self.beat_due).then(|| self.worker.told_taken());
+        if let Some(up_to) = self.worker.newly_taken()?.or(beat) {
             self.worker.gather().taken(up_to);
         }
         let collected = self.worker.collect(&mut Lanes { shared: &self.shared, striper: &mut self.striper })?;

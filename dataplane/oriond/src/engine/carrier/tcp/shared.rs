@@ -22,6 +22,8 @@ pub const LANE_CHUNKS_MAX: usize = 512;
 
 pub struct Shared {
     pub session: u64,
+    /// The client hears something now and then, whether or not there is anything to say.
+    pub beats: bool,
     pub heap: Heap,
     pub counts: LaneCounts,
     /// The main connection is parked at a barrier: whoever counts bytes up kicks it.
@@ -81,12 +83,13 @@ impl Drop for Mapped {
 }
 
 impl Shared {
-    pub fn new(session: u64, memory: Memory, nursery: Sender<Order>) -> std::io::Result<Shared> {
+    pub fn new(session: u64, memory: Memory, nursery: Sender<Order>, beats: bool) -> std::io::Result<Shared> {
         // Owned from here on, so that a failure below unmaps what was mapped so far.
         let mapped = Mapped::new(memory, nursery);
         let heap = mapped.memory().map_heap(None)?;
         Ok(Shared {
             session,
+            beats,
             heap,
             counts: LaneCounts::default(),
             barrier_waits: AtomicBool::new(false),

@@ -73,7 +73,7 @@ impl Listener for OfSystem {
     }
 
     fn prepare(&self) -> Option<Prepare> {
-        Some(tcp::prepare())
+        Some(tcp::prepare(true))
     }
 }
 
@@ -103,7 +103,7 @@ impl Listener for OfHypervisor {
     }
 
     fn prepare(&self) -> Option<Prepare> {
-        Some(tcp::prepare())
+        Some(tcp::prepare(true))
     }
 
     fn close(&self) {
