@@ -1,6 +1,7 @@
 //! Nodes and their GPUs, and how much of each is free.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use orion_wire::address::Server;
 use serde::{Deserialize, Serialize};
@@ -128,16 +129,14 @@ impl NodeReport {
         }
     }
 
-    /// What a lender has of a GPU while nobody has anything of him.
-    pub(crate) fn whole(&self, gpu: &Gpu, lender: Lender) -> Free {
+    /// Memory, ratio and slots that a lender has of a GPU while nobody has anything of him.
+    fn whole(&self, gpu: &Gpu, lender: Lender) -> (u64, u32, Range<u32>) {
         let first_kept = self.split - self.kept;
         let memory = gpu.memory / u64::from(self.split) * u64::from(self.kept);
         let ratio = 100 / self.split * self.kept;
         match lender {
-            Lender::Controller => {
-                Free { memory: gpu.memory - memory, ratio: 100 - ratio, slots: (0..first_kept).collect() }
-            }
-            Lender::Node => Free { memory, ratio, slots: (first_kept..self.split).collect() },
+            Lender::Controller => (gpu.memory - memory, 100 - ratio, 0..first_kept),
+            Lender::Node => (memory, ratio, first_kept..self.split),
         }
     }
 }
@@ -156,6 +155,8 @@ pub struct Node {
     pub standing: Standing,
     /// Has not been heard of for a while.
     pub is_lost: bool,
+    /// Nor for a whole lease, after which nothing that it had stands: nobody waits for it any more.
+    pub is_given_up: bool,
     pub seen: Time,
     /// Of each GPU, as they stand in the report.
     free: Vec<Free>,
@@ -177,8 +178,12 @@ impl Free {
 
 impl Node {
     pub fn new(report: NodeReport, standing: Standing, now: Time, lender: Lender) -> Node {
-        let free = report.gpus.iter().map(|gpu| report.whole(gpu, lender)).collect();
-        Node { report, standing, is_lost: false, seen: now, free }
+        let whole = |gpu| {
+            let (memory, ratio, slots) = report.whole(gpu, lender);
+            Free { memory, ratio, slots: slots.collect() }
+        };
+        let free = report.gpus.iter().map(whole).collect();
+        Node { report, standing, is_lost: false, is_given_up: false, seen: now, free }
     }
 
     pub fn takes_more(&self) -> bool {
@@ -191,6 +196,11 @@ impl Node {
 
     pub(crate) fn takes_more_of(&self, ask: &Ask) -> bool {
         self.takes_more() && self.report.address_by(&ask.carrier).is_some()
+    }
+
+    /// Whether it may take it one day: a node that is lost for a moment comes back.
+    pub(crate) fn is_expected_to_take(&self, ask: &Ask) -> bool {
+        self.standing == Standing::Up && !self.is_given_up && self.report.address_by(&ask.carrier).is_some()
     }
 
     /// With room on these of its GPUs alone.
@@ -238,13 +248,23 @@ impl Node {
 
     /// How many vGPUs of this ask the GPU has room for.
     pub fn room(&self, number: usize, ask: &Ask) -> u32 {
-        let (gpu, free) = (&self.report.gpus[number], &self.free[number]);
+        let free = &self.free[number];
+        self.room_of(&self.report.gpus[number], free.memory, free.ratio, free.slots.len(), ask)
+    }
+
+    /// And if nobody had anything of it.
+    pub(crate) fn whole_room(&self, gpu: &Gpu, lender: Lender, ask: &Ask) -> u32 {
+        let (memory, ratio, slots) = self.report.whole(gpu, lender);
+        self.room_of(gpu, memory, ratio, slots.len(), ask)
+    }
+
+    fn room_of(&self, gpu: &Gpu, memory_free: u64, ratio_free: u32, slots_free: usize, ask: &Ask) -> u32 {
         let (memory, ratio) = self.size(gpu, ask);
         if memory == 0 {
             return 0;
         }
-        let by_memory = free.memory / memory.saturating_add(gpu.reserve);
-        (by_memory.min(free.slots.len() as u64) as u32).min(free.ratio / ratio)
+        let by_memory = memory_free / memory.saturating_add(gpu.reserve);
+        (by_memory.min(slots_free as u64) as u32).min(ratio_free / ratio)
     }
 
     /// Takes room for one more on the GPU with this number.

@@ -1,7 +1,7 @@
 //! Where the vGPUs of an ask would lie.
 
 use crate::ask::{Ask, Gpus};
-use crate::node::Node;
+use crate::node::{Lender, Node};
 use crate::nodes::Nodes;
 
 /// Which node and GPU to prefer where several have room.
@@ -34,11 +34,26 @@ pub fn place(nodes: &Nodes, ask: &Ask, policy: Policy) -> Option<Chosen> {
 
 /// How many vGPUs of this ask the node has room for.
 pub fn capacity(node: &Node, ask: &Ask) -> u32 {
-    let rooms = (0..node.report.gpus.len()).map(|number| node.room(number, ask));
+    together((0..node.report.gpus.len()).map(|number| node.room(number, ask)), ask)
+}
+
+/// Of the room of each GPU of a node.
+fn together(rooms: impl Iterator<Item = u32>, ask: &Ask) -> u32 {
     match ask.gpus {
         Gpus::Any => rooms.sum(),
         Gpus::Same => rooms.max().unwrap_or(0),
         Gpus::Distinct => rooms.filter(|room| *room > 0).count() as u32,
+    }
+}
+
+/// Whether the nodes that are expected could hold it if nobody had anything of them.
+pub fn has_hope(nodes: &Nodes, lender: Lender, ask: &Ask) -> bool {
+    let expected = nodes.values().filter(|node| node.is_expected_to_take(ask));
+    let mut rooms =
+        expected.map(|node| together(node.report.gpus.iter().map(|gpu| node.whole_room(gpu, lender, ask)), ask));
+    match ask.cross_node {
+        true => rooms.sum::<u32>() >= ask.vgpus,
+        false => rooms.any(|room| room >= ask.vgpus),
     }
 }
 

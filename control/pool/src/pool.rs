@@ -10,7 +10,7 @@ use crate::ask::{Ask, Invalid, TEXT_BYTES_MAX};
 use crate::explain;
 use crate::node::{Lender, Node, NodeReport, Standing};
 use crate::nodes::Nodes;
-use crate::placement::{Chosen, Policy, place};
+use crate::placement::{Chosen, Policy, has_hope, place};
 use crate::quote::quoted;
 use crate::units::{MIB, Time};
 
@@ -176,6 +176,8 @@ struct Waiting {
     id: AllocationId,
     ask: Ask,
     until: Time,
+    /// Whether the nodes that are expected could hold it if nobody had anything of them. Others pass one without hope.
+    has_hope: bool,
 }
 
 #[derive(Debug)]
@@ -357,6 +359,7 @@ impl Pool {
             self.end_on(id, if is_same_oriond { Why::GpuGone } else { Why::OriondGone }, &name, true);
         }
         self.count_anew(&name);
+        self.weigh_hopes();
         self.serve_queue(now);
         Ok(())
     }
@@ -397,8 +400,10 @@ impl Pool {
     fn heard_of(&mut self, now: Time, name: &str) {
         let Some(node) = self.nodes.standing(name) else { return };
         node.seen = now;
+        node.is_given_up = false;
         if std::mem::take(&mut node.is_lost) {
             self.events.push(Event::NodeBack { node: name.to_owned() });
+            self.weigh_hopes();
             self.serve_queue(now);
         }
     }
@@ -486,6 +491,7 @@ impl Pool {
             node.standing = standing;
             self.changes.push(Change::Node(node.report.clone(), standing));
             self.events.push(Event::Drains { node: name.to_owned(), is_draining });
+            self.weigh_hopes();
             self.serve_queue(now);
         }
         Ok(())
@@ -503,6 +509,7 @@ impl Pool {
             )));
         }
         self.nodes.remove(name);
+        self.weigh_hopes();
         self.revoked.remove(name);
         self.lent.remove(name);
         self.changes.push(Change::NodeGone(name.to_owned()));
@@ -537,17 +544,19 @@ impl Pool {
         if let Some(at) = self.place_in_queue(id) {
             return Ok(Answer::Waits(at));
         }
+        let before = self.queue.iter().filter(|w| w.has_hope).count();
         let refused = match self.find(&ask) {
             // Who waits is before who comes.
-            Ok(chosen) if self.queue.is_empty() => return Ok(Answer::Granted(self.grant(now, id, ask, chosen))),
-            Ok(_) => Refused::Full(format!("{} others wait for vGPUs of this pool", self.queue.len())),
+            Ok(chosen) if before == 0 => return Ok(Answer::Granted(self.grant(now, id, ask, chosen))),
+            Ok(_) => Refused::Full(format!("{before} others wait for vGPUs of this pool")),
             Err(Obstacle::Quota(text)) => return Err(Refused::Quota(text)),
             Err(Obstacle::Full) => Refused::Full(self.why_not(&ask)),
         };
         if ask.wait_ms == 0 || self.queue.len() >= self.settings.queue_max {
             return Err(refused);
         }
-        self.queue.push_back(Waiting { id, until: now.saturating_add(ask.wait_ms), ask });
+        let (until, has_hope) = (now.saturating_add(ask.wait_ms), has_hope(&self.nodes, self.settings.lender, &ask));
+        self.queue.push_back(Waiting { id, ask, until, has_hope });
         self.events.push(Event::Waits { id });
         Ok(Answer::Waits(self.queue.len() - 1))
     }
@@ -754,21 +763,28 @@ impl Pool {
         true
     }
 
-    /// First come, first served: nobody is passed over because he asks for more.
+    /// First come, first served: nobody is passed over because he asks for more, if it is not more than there is.
     fn serve_queue(&mut self, now: Time) {
-        while let Some(first) = self.queue.front() {
-            match self.find(&first.ask) {
+        while let Some(at) = self.queue.iter().position(|w| w.has_hope) {
+            match self.find(&self.queue[at].ask) {
                 Ok(chosen) => {
-                    let Waiting { id, ask, .. } = self.queue.pop_front().expect("just seen");
+                    let Waiting { id, ask, .. } = self.queue.remove(at).expect("just seen");
                     self.grant(now, id, ask, chosen);
                 }
                 // Its tenant has taken what was his meanwhile.
                 Err(Obstacle::Quota(_)) => {
-                    let Waiting { id, .. } = self.queue.pop_front().expect("just seen");
+                    let Waiting { id, .. } = self.queue.remove(at).expect("just seen");
                     self.events.push(Event::GaveUp { id });
                 }
                 Err(Obstacle::Full) => return,
             }
+        }
+    }
+
+    /// After each change of which nodes are expected, and of what they have.
+    fn weigh_hopes(&mut self) {
+        for waiting in &mut self.queue {
+            waiting.has_hope = has_hope(&self.nodes, self.settings.lender, &waiting.ask);
         }
     }
 
@@ -794,11 +810,20 @@ impl Pool {
 
     /// What time alone brings: leases that run out, nodes that are not heard of, clients that have waited long enough.
     pub fn tick(&mut self, now: Time) {
+        let mut are_fewer = false;
         for node in self.nodes.standings() {
             if !node.is_lost && now >= node.seen + self.settings.node_ms {
                 node.is_lost = true;
                 self.events.push(Event::NodeLost { node: node.report.name.clone() });
             }
+            // One that is lost for a moment keeps those who wait for it in their places.
+            if node.is_lost && !node.is_given_up && now >= node.seen.saturating_add(self.settings.lease_ms) {
+                node.is_given_up = true;
+                are_fewer = true;
+            }
+        }
+        if are_fewer {
+            self.weigh_hopes();
         }
         let unheard = |node: &Node| now >= node.seen.saturating_add(self.settings.lease_ms);
         let silent: Vec<String> =

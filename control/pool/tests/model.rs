@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use orion_pool::pool::{Answer, Change, Event, Pool, Quota, Refused, Settings, Why};
-use orion_pool::{Allocation, AllocationId, Ask, Gpu, Gpus, Lease, Lender, MIB, NodeReport, Policy, Standing};
+use orion_pool::{Allocation, AllocationId, Ask, Gpu, Gpus, Lease, Lender, MIB, Node, NodeReport, Policy, Standing};
 use proptest::prelude::*;
 
 #[derive(Debug, Clone)]
@@ -139,6 +139,9 @@ impl Store {
     }
 }
 
+/// By node and GPU: memory, ratio and slots.
+type Taken = HashMap<(String, String), (u64, u32, BTreeSet<u32>)>;
+
 struct World {
     pool: Pool,
     policy: Policy,
@@ -146,7 +149,7 @@ struct World {
     now: u64,
     asked: u128,
     /// In the order in which they came.
-    waiting: Vec<AllocationId>,
+    waiting: Vec<(AllocationId, Ask)>,
     /// Sessions that nodes believe to have, by node.
     sessions: HashMap<String, BTreeSet<AllocationId>>,
 }
@@ -193,7 +196,7 @@ impl World {
             }
             Step::Release(index) => {
                 let id = self.some_id(index);
-                self.waiting.retain(|w| *w != id);
+                self.waiting.retain(|(w, _)| *w != id);
                 self.pool.release(self.now, id, Why::Released);
                 assert!(self.pool.allocation(id).is_none());
             }
@@ -216,6 +219,11 @@ impl World {
                 self.pool.tick(self.now);
                 for allocation in self.pool.allocations() {
                     assert!(allocation.until > self.now, "{} stands beyond its time", allocation.id);
+                }
+                self.hear();
+                // Nobody waits for what is there.
+                if let Some((id, first)) = self.waiting.iter().find(|(_, ask)| self.has_hope(ask)) {
+                    assert!(!self.fits(first), "{id} waits for what is there");
                 }
             }
             Step::Restart => self.restart(),
@@ -244,21 +252,22 @@ impl World {
         self.asked += 1;
         let id = AllocationId(self.asked);
         let (fits, allowed) = (self.fits(&ask), self.allowed(&ask));
+        let are_before = self.waiting.iter().any(|(_, before)| self.has_hope(before));
         match self.pool.allocate(self.now, id, ask.clone()) {
             Ok(Answer::Granted(allocation)) => {
-                assert!(fits && allowed != Some(false) && self.waiting.is_empty());
+                assert!(fits && allowed != Some(false) && !are_before);
                 assert_eq!(self.pool.allocation(id), Some(&allocation));
                 // Asking again under the same name changes nothing.
                 let again = self.pool.allocate(self.now, id, ask).expect("it stands");
                 assert_eq!(again, Answer::Granted(allocation));
             }
             Ok(Answer::Waits(behind)) => {
-                assert!(ask.wait_ms > 0 && (!fits || !self.waiting.is_empty()));
+                assert!(ask.wait_ms > 0 && (!fits || are_before));
                 assert_eq!(behind, self.waiting.len());
-                self.waiting.push(id);
+                self.waiting.push((id, ask));
             }
             Err(Refused::Full(text)) => {
-                assert!(!fits || !self.waiting.is_empty(), "{text}");
+                assert!(!fits || are_before, "{text}");
                 assert!(ask.wait_ms == 0 || self.waiting.len() == 6);
                 assert!(!fits || text.contains("wait"), "{text}");
             }
@@ -268,8 +277,8 @@ impl World {
     }
 
     /// Counted anew from the allocations: memory, ratio and slots taken of each GPU.
-    fn taken(&self) -> HashMap<(String, String), (u64, u32, BTreeSet<u32>)> {
-        let mut taken: HashMap<(String, String), (u64, u32, BTreeSet<u32>)> = HashMap::new();
+    fn taken(&self) -> Taken {
+        let mut taken = Taken::new();
         for allocation in self.pool.allocations() {
             for p in &allocation.places {
                 let of = taken.entry((p.node.clone(), p.gpu.clone())).or_default();
@@ -283,14 +292,23 @@ impl World {
 
     /// Whether there is room, found in another way than the pool does: one vGPU after the other.
     fn fits(&self, ask: &Ask) -> bool {
-        let taken = self.taken();
+        self.holds(ask, &self.taken(), |node| !node.is_lost)
+    }
+
+    /// Whether there would be if nobody had anything, and those nodes were back that are lost for less than a lease.
+    fn has_hope(&self, ask: &Ask) -> bool {
+        let lease_ms = settings(self.policy).lease_ms;
+        self.holds(ask, &HashMap::new(), |node| self.now < node.seen + lease_ms)
+    }
+
+    fn holds(&self, ask: &Ask, taken: &Taken, is_there: impl Fn(&Node) -> bool) -> bool {
         let mut nodes = Vec::new();
         let is_reached = |node: &NodeReport| match ask.carrier.as_str() {
             "" => true,
             "shm" => !node.further.is_empty(),
             _ => false,
         };
-        for node in self.pool.nodes().filter(|n| !n.is_lost && n.standing == Standing::Up && is_reached(&n.report)) {
+        for node in self.pool.nodes().filter(|n| is_there(n) && n.standing == Standing::Up && is_reached(&n.report)) {
             let mut rooms = Vec::new();
             for gpu in &node.report.gpus {
                 let (split, kept) = (node.report.split, node.report.kept);
@@ -351,15 +369,18 @@ impl World {
         }
         for event in self.pool.take_events() {
             match event {
-                Event::Granted { id } if self.waiting.contains(&id) => {
-                    assert_eq!(self.waiting.first(), Some(&id), "somebody was passed over");
-                    self.waiting.remove(0);
+                Event::Granted { id } => {
+                    if let Some(at) = self.waiting.iter().position(|(w, _)| *w == id) {
+                        let mut before = self.waiting[..at].iter();
+                        assert!(before.all(|(_, ask)| !self.has_hope(ask)), "somebody was passed over");
+                        self.waiting.remove(at);
+                    }
                 }
-                Event::GaveUp { id } => self.waiting.retain(|w| *w != id),
+                Event::GaveUp { id } => self.waiting.retain(|(w, _)| *w != id),
                 _ => {}
             }
         }
-        assert_eq!(self.pool.waiting().map(|(id, _)| id).collect::<Vec<_>>(), self.waiting);
+        assert!(self.pool.waiting().map(|(id, _)| id).eq(self.waiting.iter().map(|(id, _)| *id)));
     }
 
     fn check(&self) {

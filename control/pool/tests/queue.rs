@@ -1,0 +1,121 @@
+//! Who waits is before who comes, as long as there is something to wait for.
+
+use orion_pool::pool::{Answer, Event, Pool, Settings};
+use orion_pool::{AllocationId, Ask, Gpu, MIB, NodeReport, Why};
+
+fn pool() -> Pool {
+    Pool::new(Settings { node_ms: 10_000, lease_ms: 60_000, ..Settings::default() })
+}
+
+/// With one GPU of 1 GiB that is split into two.
+fn node(name: &str, further: &[&str]) -> NodeReport {
+    let gpu = Gpu { uuid: format!("{name}0"), name: "GPU".into(), memory: 1024 * MIB, reserve: 0 };
+    NodeReport {
+        name: name.into(),
+        address: format!("{name}:9960"),
+        further: further.iter().map(|text| (*text).to_owned()).collect(),
+        gpus: vec![gpu],
+        split: 2,
+        oriond: String::new(),
+        kept: 0,
+        certificate: String::new(),
+    }
+}
+
+fn ask(vgpus: u32) -> Ask {
+    Ask { vgpus, wait_ms: 3_600_000, ..Ask::default() }
+}
+
+/// What no node of a pool of such nodes has.
+fn hopeless() -> [Ask; 4] {
+    [
+        Ask { carrier: "rdma".into(), ..ask(1) },
+        Ask { memory: Some(2048 * MIB), ..ask(1) },
+        ask(3),
+        Ask { cross_node: true, ratio: Some(100), ..ask(2) },
+    ]
+}
+
+fn granted(pool: &mut Pool) -> Vec<u128> {
+    let granted = |event| match event {
+        Event::Granted { id } => Some(id.0),
+        _ => None,
+    };
+    pool.take_events().into_iter().filter_map(granted).collect()
+}
+
+fn waits(pool: &mut Pool, now: u64, id: u128, ask: Ask) -> bool {
+    matches!(pool.allocate(now, AllocationId(id), ask).expect("a good ask"), Answer::Waits(_))
+}
+
+#[test]
+fn what_no_node_has_holds_up_nobody() {
+    for ask_of_more in hopeless() {
+        let mut pool = pool();
+        pool.register(0, node("a", &[])).expect("a good node");
+        assert!(waits(&mut pool, 0, 1, ask_of_more));
+        assert!(!waits(&mut pool, 0, 2, ask(2)), "there is room");
+        // And who waits behind it is served when there is room.
+        assert!(waits(&mut pool, 0, 3, ask(1)));
+        pool.release(0, AllocationId(2), Why::Released);
+        assert_eq!(granted(&mut pool), [2, 3]);
+        assert_eq!(pool.place_in_queue(AllocationId(1)), Some(0));
+    }
+}
+
+#[test]
+fn whoever_waits_for_a_node_to_come_is_served_when_it_comes() {
+    let mut pool = pool();
+    let by_rdma = || Ask { carrier: "rdma".into(), ..ask(1) };
+    assert!(waits(&mut pool, 0, 1, by_rdma()) && waits(&mut pool, 0, 2, ask(1)) && waits(&mut pool, 0, 3, by_rdma()));
+    pool.register(0, node("a", &[])).expect("a good node");
+    assert_eq!(granted(&mut pool), [2]);
+    pool.register(0, node("b", &["rdma:b:9961"])).expect("a good node");
+    assert_eq!(granted(&mut pool), [1, 3]);
+}
+
+#[test]
+fn a_node_that_is_lost_for_a_moment_keeps_the_places_of_those_who_wait_for_it() {
+    let mut pool = pool();
+    for name in ["a", "b"] {
+        pool.register(0, node(name, &[])).expect("a good node");
+    }
+    let across = || Ask { cross_node: true, ratio: Some(100), ..ask(2) };
+    assert!(!waits(&mut pool, 0, 1, ask(1)) && waits(&mut pool, 0, 2, across()) && waits(&mut pool, 0, 3, ask(1)));
+    pool.confirm(0, AllocationId(1)).expect("it was offered");
+    let _ = pool.take_events();
+    // "b" is not heard of any more; "a" is.
+    for now in [10_000, 59_999] {
+        pool.heartbeat(now, "a", &[AllocationId(1)], &[]).expect("it has registered");
+        pool.tick(now);
+        assert_eq!(granted(&mut pool), []);
+    }
+    // After a lease nothing is expected of it, and who asks for less is served.
+    pool.tick(60_000);
+    assert_eq!(granted(&mut pool), [3]);
+    // When it is back whoever asks for more is the first again.
+    pool.heartbeat(61_000, "b", &[], &[]).expect("it has registered");
+    assert!(waits(&mut pool, 61_000, 4, ask(1)));
+}
+
+#[test]
+fn a_node_that_is_drained_or_forgotten_is_waited_for_by_nobody() {
+    for is_forgotten in [true, false] {
+        let mut pool = pool();
+        pool.register(0, node("a", &[])).expect("a good node");
+        pool.register(0, node("b", &["rdma:b:9961"])).expect("a good node");
+        let by_rdma = || Ask { carrier: "rdma".into(), ..ask(2) };
+        assert!(
+            !waits(&mut pool, 0, 1, by_rdma()) && waits(&mut pool, 0, 2, by_rdma()) && waits(&mut pool, 0, 3, ask(2))
+        );
+        let _ = pool.take_events();
+        pool.drain(0, "b", true).expect("it is there");
+        assert_eq!(granted(&mut pool), [3]);
+        pool.release(0, AllocationId(1), Why::Released);
+        match is_forgotten {
+            true => pool.forget("b").expect("it is empty"),
+            false => pool.drain(0, "b", false).expect("it is there"),
+        }
+        assert_eq!(granted(&mut pool), if is_forgotten { vec![] } else { vec![2] });
+    }
+}
