@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use orion_proto::{Allocation, Device, Place};
+use orion_wire::address::Server;
 
 use crate::mib;
 
@@ -22,8 +23,8 @@ pub fn used(allocations: &[Allocation]) -> Vec<Used<'_>> {
     let mut used: Vec<_> =
         all.flat_map(|allocation| allocation.vgpus.iter().map(move |place| Used { place, allocation })).collect();
     used.sort_by(|a, b| {
-        let key = |u: &Used<'_>| (u.place.address.clone(), u.place.gpu, u.place.vgpu);
-        key(a).cmp(&key(b))
+        let key = |u: &Used<'_>| (u.place.gpu, u.place.vgpu);
+        a.place.node.cmp(&b.place.node).then_with(|| key(a).cmp(&key(b)))
     });
     used
 }
@@ -34,8 +35,11 @@ fn cell(text: &str, width: usize) -> String {
     format!("{kept:<width$}")
 }
 
-fn host(address: &str) -> &str {
-    address.rsplit_once(':').map_or(address, |(host, _)| host)
+/// The host of its oriond, by whichever carrier that is reached; the node's name where the address has none.
+fn ip(place: &Place) -> String {
+    let server = Server::parse(&place.address).ok();
+    let host = server.as_ref().and_then(Server::host).and_then(|host| host.rsplit_once(':'));
+    host.map_or(&*place.node, |(host, _)| host).to_owned()
 }
 
 /// What the pool has lent, and to whom.
@@ -51,7 +55,7 @@ pub fn table(devices: &[Device], allocations: &[Allocation], time: &str) -> Stri
     for Used { place, .. } in &used {
         let device = devices.iter().find(|device| device.uuid == place.gpu_uuid && device.node == place.node);
         let name = device.map_or("a GPU that is gone", |device| device.name.as_str());
-        let (ip, numbers) = (cell(host(&place.address), 14), format!("{:>4} {:>4}", place.gpu, place.vgpu));
+        let (ip, numbers) = (cell(&ip(place), 14), format!("{:>4} {:>4}", place.gpu, place.vgpu));
         let _ = writeln!(out, "| {ip} {} | N/A              Off |                  N/A |", cell("Orion vGPU", 14));
         let share = format!("{}%", place.ratio);
         let _ = writeln!(
@@ -79,7 +83,7 @@ pub fn table(devices: &[Device], allocations: &[Allocation], time: &str) -> Stri
         let client = if allocation.of_reserve { "(reserve) " } else { "" }.to_owned() + &allocation.client;
         let line = format!(
             " {} {:>4}  {:>4}  {} {:>10}",
-            cell(host(&place.address), 14),
+            cell(&ip(place), 14),
             place.gpu,
             place.vgpu,
             cell(&client, 34),
@@ -180,6 +184,30 @@ mod tests {
         assert!(rows[0].contains("1234MiB/7800MiB |") && rows[0].contains("50%"), "{}", rows[0]);
         assert!(rows[1].contains("N/A/7800MiB |"), "{}", rows[1]);
         assert!(table(&[], &[], "now").contains("No vGPU is lent."));
+    }
+
+    #[test]
+    fn a_gpus_vgpus_stand_together_with_the_nodes_ip_by_whichever_carrier_they_were_given() {
+        let at = |vgpu: u32, address: &str| {
+            let mut one = allocation(vgpu);
+            one.vgpus[0].address = address.to_owned();
+            one
+        };
+        let mut of_another_node = at(0, "10.10.10.9:9960");
+        of_another_node.vgpus[0].node = "n1".into();
+        let all = [
+            of_another_node,
+            at(2, "unix:/run/orion/oriond.sock"),
+            at(1, "10.10.10.10:9960"),
+            at(0, "rdma:10.10.10.10:7412"),
+            at(3, "rdma:[fe80::1]:7412"),
+        ];
+        let text = table(&[device("H200")], &all, "now");
+        let ips: Vec<&str> = text.lines().filter(|line| line.contains("Orion vGPU")).map(|line| &line[2..16]).collect();
+        let expected = ["10.10.10.10", "10.10.10.10", "n0", "[fe80::1]", "10.10.10.9"];
+        assert_eq!(ips.iter().map(|ip| ip.trim()).collect::<Vec<_>>(), expected);
+        let ips: Vec<&str> = text.lines().filter(|line| line.contains("trainer")).map(|line| &line[3..17]).collect();
+        assert_eq!(ips.iter().map(|ip| ip.trim()).collect::<Vec<_>>(), expected);
     }
 
     #[test]
