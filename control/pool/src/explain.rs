@@ -17,7 +17,8 @@ use crate::units::MIB;
 /// GPUs and holders that are listed; of the others the number.
 const LISTED_MAX: usize = 16;
 
-pub fn full(lender: Lender, nodes: &Nodes, allocations: &[&Allocation], ask: &Ask) -> String {
+/// `nodes` are those on which it may lie: all, or those of its group.
+pub fn full(lender: Lender, nodes: &Nodes, is_of_group: bool, allocations: &[&Allocation], ask: &Ask) -> String {
     let whose = match lender {
         Lender::Controller => "the pool",
         Lender::Node => "the node's own reserve",
@@ -29,7 +30,7 @@ pub fn full(lender: Lender, nodes: &Nodes, allocations: &[&Allocation], ask: &As
         return text;
     }
     if nodes.values().all(|node| node.report.address_by(&ask.carrier).is_none()) {
-        write!(text, "\n{}", nobody_is_reached_by(&ask.carrier)).expect("a string takes everything");
+        write!(text, "\n{}", nobody_is_reached_by(&ask.carrier, is_of_group)).expect("a string takes everything");
     }
     text.push_str("\nfree:");
     let mut all: Vec<(u32, &Node, usize, &Gpu)> = Vec::with_capacity(gpus);
@@ -74,11 +75,15 @@ pub fn full(lender: Lender, nodes: &Nodes, allocations: &[&Allocation], ask: &As
 }
 
 /// A wish that waiting does not fulfil.
-fn nobody_is_reached_by(name: &str) -> String {
+fn nobody_is_reached_by(name: &str, is_of_group: bool) -> String {
     let Some(carrier) = carrier(name) else { return format!("nobody knows what {name} is") };
+    let (whose, wish) = match is_of_group {
+        true => ("no node on which its group has something", "ORION_RES_GROUP or ORION_TRANSPORT"),
+        false => ("no node of it", "ORION_TRANSPORT"),
+    };
     format!(
-        "no node of it is reached by {name}: have an oriond started with {}, and its agent with {} behind a \
-         comma of its --address, or unset ORION_TRANSPORT",
+        "{whose} is reached by {name}: have an oriond started with {}, and its agent with {} behind a comma of its \
+         --address, or unset {wish}",
         carrier.served_by, carrier.example
     )
 }

@@ -845,7 +845,8 @@ impl Pool {
     /// What one that waited in vain is told.
     pub fn why_not(&self, ask: &Ask) -> String {
         let all: Vec<&Allocation> = self.allocations.values().collect();
-        explain::full(self.settings.lender, &self.where_it_may_lie(ask), &all, ask)
+        let nodes = self.where_it_may_lie(ask);
+        explain::full(self.settings.lender, &nodes, matches!(nodes, Cow::Owned(_)), &all, ask)
     }
 }
 

@@ -11,7 +11,7 @@ fn pool(policy: Policy) -> Pool {
         let report = NodeReport {
             name: name.into(),
             address: name.into(),
-            further: Vec::new(),
+            further: if name == "b" { vec!["rdma:b:9961".into()] } else { Vec::new() },
             gpus,
             split: 2,
             oriond: String::new(),
@@ -57,4 +57,22 @@ fn a_group_lies_on_the_gpus_on_which_it_has_something_and_nowhere_else() {
         pool.release(0, last, orion_pool::Why::Released);
         assert!(gpu_of(pool.allocate(0, AllocationId(30), ask("g", "red"))).is_some());
     }
+}
+
+#[test]
+fn a_group_whose_nodes_are_not_reached_as_it_asks_is_told_so_of_those_nodes() {
+    let mut pool = pool(Policy::Pack);
+    let by_rdma = || Ask { carrier: "rdma".into(), ..ask("g", "red") };
+    let place = |answer| match answer {
+        Ok(Answer::Granted(Allocation { places, .. })) => places[0].node.clone(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(place(pool.allocate(0, AllocationId(1), ask("g", "red"))), "a");
+    let why = pool.allocate(0, AllocationId(2), by_rdma()).expect_err("its group lies on the other one");
+    let words = "no node on which its group has something is reached by rdma";
+    assert!(why.text().contains(words) && why.text().contains("or unset ORION_RES_GROUP"), "{}", why.text());
+    assert!(!why.text().contains("no node of it"), "{}", why.text());
+    // Without its group there is one.
+    pool.release(0, AllocationId(1), orion_pool::Why::Released);
+    assert_eq!(place(pool.allocate(0, AllocationId(3), by_rdma())), "b");
 }
