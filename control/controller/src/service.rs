@@ -113,18 +113,18 @@ impl Service {
         let ask = asked(r, self.places_by_ratio)?;
         let id = if r.allocation.is_empty() { fresh_id()? } else { id(&r.allocation)? };
         let answer = self.ask(move |d| {
-            let answer = d.pool.allocate(d.now, id, ask.clone())?;
-            Ok::<_, Refused>(match answer {
-                Answer::Granted(a) => Ok(told(d, &a)),
+            let answer = d.pool.allocate(d.now, id, ask.clone()).map_err(refused)?;
+            Ok::<_, Status>(match answer {
+                Answer::Granted(a) => Ok(told_to_program(d, &a)?),
                 Answer::Waits(_) => Err(d.await_grant(id, ask)),
             })
         });
-        let waits = match answer.await?.map_err(refused)? {
+        let waits = match answer.await?? {
             Ok(granted) => return Ok(granted),
             Err(waits) => waits,
         };
         match waits.await {
-            Ok(Waited::Granted(a)) => self.ask(move |d| told(d, &a)).await,
+            Ok(Waited::Granted(a)) => self.ask(move |d| told_to_program(d, &a)).await?,
             Ok(Waited::InVain(why)) => Err(Status::resource_exhausted(why)),
             Ok(Waited::Refused(refusal)) => Err(unavailable(&refusal)),
             Err(_) => Err(Status::aborted("somebody else asked under the same name, or released it")),
@@ -138,7 +138,7 @@ impl Service {
             let places = d.pool.would_give(&ask).map_err(refused)?;
             let would = Allocation { id: AllocationId(0), ask, places, lease: Lease::Offered, until: d.now };
             let leases = leases::sign_to_look(d, &would).map_err(Status::failed_precondition)?;
-            Ok((told(d, &would), leases))
+            Ok((told_to_program(d, &would)?, leases))
         });
         seen.await?
     }
@@ -325,12 +325,25 @@ fn asked(r: &pb::AllocateRequest, places_by_ratio: bool) -> Result<Ask, Status> 
     })
 }
 
+/// To who goes there: each node is reached by the carrier that was asked for, or he is told that it is not any more.
+fn told_to_program(d: &Desk, a: &Allocation) -> Result<pb::Allocation, Status> {
+    let carrier = &a.ask.carrier;
+    let is_reached = |node: &str| d.pool.node(node).is_some_and(|node| node.report.address_by(carrier).is_some());
+    match a.places.iter().find(|place| !is_reached(&place.node)) {
+        Some(Place { node, .. }) if !carrier.is_empty() => Err(Status::failed_precondition(format!(
+            "node {node} is not reached by {carrier} any more; release {} and ask again, or unset ORION_TRANSPORT",
+            a.id
+        ))),
+        _ => Ok(told(d, a)),
+    }
+}
+
 fn told(d: &Desk, a: &Allocation) -> pb::Allocation {
     let pool = &d.pool;
-    // By the carrier that was asked for. A node that is not reached by it any more has none for this program.
+    // By the carrier that was asked for, if the node still has it.
     let address = |node: &str| {
-        let node = pool.node(node)?;
-        node.report.address_by(&a.ask.carrier).map(str::to_owned)
+        let report = &pool.node(node)?.report;
+        Some(report.address_by(&a.ask.carrier).unwrap_or(&report.address).to_owned())
     };
     // A node tells of those that are its own.
     let used = |i: usize| {

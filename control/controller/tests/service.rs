@@ -240,6 +240,27 @@ fn who_waits_gets_what_is_released_and_who_goes_away_is_in_nobodys_way() {
     });
 }
 
+#[test]
+fn who_comes_for_what_is_not_reached_any_more_by_the_carrier_he_asked_for_is_told_so() {
+    runtime().block_on(async {
+        let controller = Controller::start("carriers", "");
+        let mut pool = controller.client().await;
+        let bare = || node("a", &[("0", 16)], 2);
+        let further = vec!["rdma:a:9961".to_owned()];
+        pool.register(RegisterRequest { further, ..bare() }).await.expect("registering");
+        let by_rdma =
+            |name: &str| AllocateRequest { carrier: "rdma".into(), allocation: name.to_owned(), ..ask(1, 4, 50) };
+        let first = pool.allocate(by_rdma("")).await.expect("room").into_inner();
+        assert_eq!(first.vgpus[0].address, "rdma:a:9961");
+        // The same ask again, as by who has not heard the answer, when the node has lost its device.
+        pool.register(bare()).await.expect("registering");
+        let why = refused(pool.allocate(by_rdma(&first.allocation)).await, Code::FailedPrecondition);
+        assert!(why.contains("node a is not reached by rdma any more; release"), "{why}");
+        let list = pool.list_allocations(ListAllocationsRequest::default()).await.expect("a list").into_inner();
+        assert_eq!(list.allocations[0].vgpus[0].address, "a:9960");
+    });
+}
+
 async fn until_waiting(pool: &mut PoolClient<Channel>, count: u32) {
     let until = Instant::now() + Duration::from_secs(20);
     while pool.list_allocations(ListAllocationsRequest::default()).await.expect("a list").into_inner().waiting != count
