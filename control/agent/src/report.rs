@@ -86,6 +86,12 @@ fn addresses(texts: &str) -> Result<Vec<Address>, String> {
     let mut all: Vec<Address> = Vec::new();
     for text in texts.split(',') {
         let address = Address::parse(text).map_err(|why| format!("--address: {why}"))?;
+        if !address.carrier.leads_to.is_of_a_pool() {
+            return Err(format!(
+                "--address {address} leads from a virtual machine to its host's oriond, and no other machine is served \
+                 by it; give one that those of the pool reach, such as tcp:HOST:PORT"
+            ));
+        }
         if let Some(other) = all.iter().find(|other| other.carrier == address.carrier) {
             return Err(format!(
                 "--address {address} and --address {other} are reached by one carrier, {}; leave one of them out",
@@ -130,5 +136,9 @@ mod tests {
         let why = told("tcp:a:1,b:2").expect_err("two by one carrier");
         assert!(why.contains("tcp:b:2") && why.contains("tcp:a:1") && why.contains("one carrier, tcp"), "{why}");
         assert!(told("tcp:a").expect_err("no port").contains("--address"));
+        for of_a_guest in ["ivshmem:", "vsock:2:7411"] {
+            let why = told(of_a_guest).expect_err("no node of a pool");
+            assert!(why.contains(&format!("--address {of_a_guest} leads from a virtual machine")), "{why}");
+        }
     }
 }

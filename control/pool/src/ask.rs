@@ -84,6 +84,13 @@ impl Ask {
         if !self.carrier.is_empty() && carrier(&self.carrier).is_none() {
             return wrong(format!("ORION_TRANSPORT={} is none of {}", quoted(&self.carrier), carrier_names()));
         }
+        if carrier(&self.carrier).is_some_and(|carrier| !carrier.leads_to.is_of_a_pool()) {
+            return wrong(format!(
+                "ORION_TRANSPORT={} leads from a virtual machine to its host's oriond, and no node of a pool is \
+                 reached by it; set ORION_SERVER instead of a controller, or unset it",
+                self.carrier
+            ));
+        }
         for (name, text) in [("tenant", &self.tenant), ("group", &self.group), ("client", &self.client)] {
             if text.len() > TEXT_BYTES_MAX || text.chars().any(char::is_control) {
                 return wrong(format!("the {name} is longer than {TEXT_BYTES_MAX} bytes or holds control characters"));
@@ -134,6 +141,8 @@ mod tests {
             (Ask { ratio: Some(101), ..good.clone() }, "ORION_RATIO is 101"),
             (Ask { cross_node: true, ..good.clone() }, "needs ORION_RATIO=100, and it is 50"),
             (Ask { carrier: "pcie".into(), ..good.clone() }, "ORION_TRANSPORT=\"pcie\" is none of shm, tcp"),
+            (Ask { carrier: "ivshmem".into(), ..good.clone() }, "ORION_TRANSPORT=ivshmem leads from a virtual"),
+            (Ask { carrier: "vsock".into(), ..good.clone() }, "no node of a pool is reached by it"),
             (Ask { cross_node: true, ratio: None, ..good.clone() }, "it is not set"),
             (Ask { cross_node: true, ratio: Some(100), gpus: Gpus::Same, ..good.clone() }, "several nodes"),
             (Ask { with_group: true, ..good.clone() }, "set ORION_GROUP_ID"),

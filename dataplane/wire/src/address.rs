@@ -35,6 +35,13 @@ pub enum Leads {
     ToMachine,
 }
 
+impl Leads {
+    /// Whether a node of a pool may be reached so: from a virtual machine there is its own host alone.
+    pub fn is_of_a_pool(self) -> bool {
+        matches!(self, Leads::ToPath | Leads::ToHost)
+    }
+}
+
 /// All there are. Who adds one names it here.
 pub static CARRIERS: &[Carrier] = &[
     Carrier {
@@ -274,6 +281,13 @@ mod tests {
             let server = Server::parse(carrier.example).expect(carrier.example);
             assert_eq!((server.carrier, server.to_string().as_str()), (carrier, carrier.example));
         }
+    }
+
+    #[test]
+    fn nodes_of_a_pool_are_reached_by_these() {
+        let of_a_pool = |name: &str| carrier(name).expect(name).leads_to.is_of_a_pool();
+        let all = ["shm", "tcp", "rdma", "ivshmem", "vsock"];
+        assert_eq!(all.map(of_a_pool), [true, true, true, false, false]);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use orion_tls::trust::Trust;
-use orion_wire::address::{self, Carrier, Leads, Server};
+use orion_wire::address::{self, Carrier, Server};
 use orion_wire::client_conf::{BELOW_HOME, ClientConf, OF_THE_SYSTEM, controller_addresses};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -127,10 +127,10 @@ fn carrier(variable: &impl Fn(&str) -> Result<Option<String>, String>) -> Result
     let Some(name) = variable("ORION_TRANSPORT")? else { return Ok(None) };
     match address::carrier(&name) {
         None => Err(format!("ORION_TRANSPORT={name} is none of {}", address::carrier_names())),
-        Some(carrier) if carrier.leads_to == Leads::ToDevice => Err(format!(
-            "ORION_TRANSPORT={name}: that is a device of this virtual machine, to its host's oriond, and no node of a \
-             pool is reached by it; set ORION_SERVER={} instead of a controller",
-            carrier.scheme.to_owned() + ":"
+        Some(carrier) if !carrier.leads_to.is_of_a_pool() => Err(format!(
+            "ORION_TRANSPORT={name} leads from a virtual machine to its host's oriond, and no node of a pool is \
+             reached by it; set ORION_SERVER, as in {}, instead of a controller",
+            carrier.example
         )),
         carrier => Ok(carrier),
     }
@@ -241,7 +241,7 @@ mod tests {
             [pairs[0], ("ORION_RES_GROUP", "BOX"), ("ORION_CROSS_NODE", "1"), ("ORION_RESERVED", "0")];
         let found = wanted(&pairs_of_a_group, None, "").expect("sound").expect("a controller is named");
         assert!(found.with_group && found.cross_node && found.carrier.is_none());
-        for carrier in address::CARRIERS.iter().filter(|carrier| carrier.leads_to == Leads::ToHost) {
+        for carrier in ["tcp", "rdma"].map(|name| address::carrier(name).expect(name)) {
             let asked = [pairs[0], ("ORION_TRANSPORT", carrier.name)];
             let found = wanted(&asked, None, "").expect("sound").expect("named");
             assert_eq!(found.carrier, Some(carrier));
@@ -264,7 +264,6 @@ mod tests {
     #[test]
     fn what_contradicts_itself_or_does_nothing_is_refused() {
         let controller = ("ORION_CONTROLLER", "pool");
-        let of_a_guest = address::CARRIERS.iter().find(|carrier| carrier.leads_to == Leads::ToDevice).expect("one");
         for (pairs, server, words) in [
             (&[controller][..], Some("tcp:node:7411"), "ORION_SERVER=tcp:node:7411"),
             (&[("ORION_VGPU", "2")][..], None, "ORION_VGPU=2 is asked of a pool's controller"),
@@ -276,7 +275,8 @@ mod tests {
             (&[controller, ("ORION_RES_GROUP", "a")][..], None, "ORION_RES_GROUP is \"a\"; it is NULL or BOX"),
             (&[controller, ("ORION_RESERVED", "1")][..], None, "ORION_RESERVED=1"),
             (&[controller, ("ORION_TRANSPORT", "pcie")][..], None, "ORION_TRANSPORT=pcie is none of shm, tcp"),
-            (&[controller, ("ORION_TRANSPORT", of_a_guest.name)][..], None, "no node of a pool is reached by it"),
+            (&[controller, ("ORION_TRANSPORT", "ivshmem")][..], None, "no node of a pool is reached by it"),
+            (&[controller, ("ORION_TRANSPORT", "vsock")][..], None, "ORION_TRANSPORT=vsock leads from a virtual"),
             (&[controller, ("ORION_TOKEN", "x")][..], None, "ORION_TOKEN is for a server"),
             (&[("ORION_CONTROLLER", "http://pool")][..], None, "HOST:PORT"),
         ] {
