@@ -328,7 +328,7 @@ fn asked(r: &pb::AllocateRequest, places_by_ratio: bool) -> Result<Ask, Status> 
 /// To who goes there: each node is reached by the carrier that was asked for, or he is told that it is not any more.
 fn told_to_program(d: &Desk, a: &Allocation) -> Result<pb::Allocation, Status> {
     let carrier = &a.ask.carrier;
-    let is_reached = |node: &str| d.pool.node(node).is_some_and(|node| node.report.address_by(carrier).is_some());
+    let is_reached = |node: &str| d.pool.node(node).is_some_and(|node| node.is_reached_by(carrier));
     match a.places.iter().find(|place| !is_reached(&place.node)) {
         Some(Place { node, .. }) if !carrier.is_empty() => Err(Status::failed_precondition(format!(
             "node {node} is not reached by {carrier} any more; release {} and ask again, or unset ORION_TRANSPORT",

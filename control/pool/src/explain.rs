@@ -29,7 +29,7 @@ pub fn full(lender: Lender, nodes: &Nodes, is_of_group: bool, allocations: &[&Al
         text.push_str("; no node with a GPU has reported to the controller: is oriond running there, and told of it?");
         return text;
     }
-    if nodes.values().all(|node| node.report.address_by(&ask.carrier).is_none()) {
+    if !nodes.values().any(|node| node.is_reached_by(&ask.carrier)) {
         write!(text, "\n{}", nobody_is_reached_by(&ask.carrier, is_of_group)).expect("a string takes everything");
     }
     text.push_str("\nfree:");
@@ -42,11 +42,11 @@ pub fn full(lender: Lender, nodes: &Nodes, is_of_group: bool, allocations: &[&Al
     all.sort_by_key(|(room, node, number, _)| Reverse((*room, node.free(*number).slots(), node.free(*number).memory)));
     for (room, node, number, gpu) in all.iter().take(LISTED_MAX) {
         let free = node.free(*number);
-        let why = match (node.is_lost, node.standing, node.report.address_by(&ask.carrier)) {
+        let why = match (node.is_lost, node.standing, node.is_reached_by(&ask.carrier)) {
             (true, ..) => ", not heard of".to_owned(),
             (false, Standing::Draining, _) => ", draining".to_owned(),
-            (false, Standing::Up, None) => format!(", not reached by {}", ask.carrier),
-            (false, Standing::Up, Some(_)) => String::new(),
+            (false, Standing::Up, false) => format!(", not reached by {}", ask.carrier),
+            (false, Standing::Up, true) => String::new(),
         };
         let kept = match (lender, node.report.kept) {
             (_, 0) => String::new(),

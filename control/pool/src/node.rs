@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use orion_wire::address::Server;
+use orion_wire::address::{Carrier, Server};
 use serde::{Deserialize, Serialize};
 
 use crate::allocation::Place;
@@ -105,6 +105,7 @@ impl NodeReport {
                 ));
             }
         }
+        self.check_carriers()?;
         let uuids: BTreeSet<&str> = self.gpus.iter().map(|g| g.uuid.as_str()).collect();
         if uuids.len() != self.gpus.len() {
             return wrong(format!("two GPUs of node {} have one UUID", self.name));
@@ -118,6 +119,37 @@ impl NodeReport {
             }
         }
         Ok(())
+    }
+
+    /// Each further address leads there, by a carrier of its own.
+    fn check_carriers(&self) -> Result<(), Invalid> {
+        let is_of_a_pool = |server: &Server| server.carrier.leads_to.is_of_a_pool();
+        let first = Server::parse(&self.address).ok();
+        if let Some(server) = first.as_ref().filter(|server| !is_of_a_pool(server)) {
+            return Err(Invalid(not_of_a_pool(server)));
+        }
+        let mut carriers: Vec<&str> = first.iter().map(Server::transport).collect();
+        for text in &self.further {
+            let server = Server::parse(text).map_err(|why| Invalid(format!("a further address of oriond: {why}")))?;
+            if !is_of_a_pool(&server) {
+                return Err(Invalid(not_of_a_pool(&server)));
+            }
+            let name = server.transport();
+            if carriers.contains(&name) {
+                return Err(Invalid(format!(
+                    "{} is a second address of one oriond by {name}; leave one of them out",
+                    quoted(text)
+                )));
+            }
+            carriers.push(name);
+        }
+        Ok(())
+    }
+
+    /// The carriers by which it is reached.
+    fn carriers(&self) -> Vec<&'static Carrier> {
+        let all = [&self.address].into_iter().chain(&self.further);
+        all.filter_map(|text| Server::parse(text).ok()).map(|server| server.carrier).collect()
     }
 
     /// By which address a program reaches it that wants this carrier, or has no wish.
@@ -141,6 +173,12 @@ impl NodeReport {
     }
 }
 
+fn not_of_a_pool(server: &Server) -> String {
+    let address = server.to_string();
+    let address = quoted(&address);
+    format!("{address} leads from a virtual machine to its host's oriond; no node of a pool is reached by it")
+}
+
 /// Whether new vGPUs may lie on a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Standing {
@@ -158,6 +196,8 @@ pub struct Node {
     /// Nor for a whole lease, after which nothing that it had stands: nobody waits for it any more.
     pub is_given_up: bool,
     pub seen: Time,
+    /// By which it is reached, as the report's addresses say.
+    carriers: Vec<&'static Carrier>,
     /// Of each GPU, as they stand in the report.
     free: Vec<Free>,
 }
@@ -183,11 +223,17 @@ impl Node {
             Free { memory, ratio, slots: slots.collect() }
         };
         let free = report.gpus.iter().map(whole).collect();
-        Node { report, standing, is_lost: false, is_given_up: false, seen: now, free }
+        let carriers = report.carriers();
+        Node { report, standing, is_lost: false, is_given_up: false, seen: now, carriers, free }
     }
 
     pub fn takes_more(&self) -> bool {
         self.standing == Standing::Up && !self.is_lost
+    }
+
+    /// Whoever has no wish reaches it.
+    pub fn is_reached_by(&self, carrier: &str) -> bool {
+        carrier.is_empty() || self.carriers.iter().any(|one| one.name == carrier)
     }
 
     pub fn gpu(&self, uuid: &str) -> Option<&Gpu> {
@@ -195,12 +241,12 @@ impl Node {
     }
 
     pub(crate) fn takes_more_of(&self, ask: &Ask) -> bool {
-        self.takes_more() && self.report.address_by(&ask.carrier).is_some()
+        self.takes_more() && self.is_reached_by(&ask.carrier)
     }
 
     /// Whether it may take it one day: a node that is lost for a moment comes back.
     pub(crate) fn is_expected_to_take(&self, ask: &Ask) -> bool {
-        self.standing == Standing::Up && !self.is_given_up && self.report.address_by(&ask.carrier).is_some()
+        self.standing == Standing::Up && !self.is_given_up && self.is_reached_by(&ask.carrier)
     }
 
     /// With room on these of its GPUs alone.
@@ -300,5 +346,46 @@ impl Node {
         free.memory -= place.memory + place.reserve;
         free.ratio -= place.ratio;
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(address: &str, further: &[&str]) -> NodeReport {
+        let text = |text: &str| text.to_owned();
+        NodeReport {
+            name: text("a"),
+            address: text(address),
+            further: further.iter().copied().map(text).collect(),
+            gpus: Vec::new(),
+            split: 1,
+            oriond: String::new(),
+            kept: 0,
+            certificate: String::new(),
+        }
+    }
+
+    #[test]
+    fn further_addresses_lead_there_each_by_a_carrier_of_its_own() {
+        assert_eq!(report("a:1", &["rdma:a:2", "unix:/run/a"]).check(), Ok(()));
+        for (address, further, words) in [
+            ("a:1", &["rdma:a"][..], "a further address of oriond: server address \"rdma:a\""),
+            ("a:1", &["tcp:a:2"], "\"tcp:a:2\" is a second address of one oriond by tcp"),
+            ("a:1", &["rdma:a:2", "rdma:b:2"], "\"rdma:b:2\" is a second address of one oriond by rdma"),
+            ("a:1", &["ivshmem:"], "\"ivshmem:\" leads from a virtual machine"),
+            ("vsock:2:7411", &[], "\"vsock:2:7411\" leads from a virtual machine"),
+        ] {
+            let Invalid(why) = report(address, further).check().expect_err(words);
+            assert!(why.contains(words), "{why}");
+        }
+    }
+
+    #[test]
+    fn a_node_is_reached_by_the_carriers_of_its_addresses() {
+        let node = Node::new(report("a:1", &["rdma:a:2"]), Standing::Up, 0, Lender::Controller);
+        let reached = ["", "tcp", "rdma", "shm"].map(|carrier| node.is_reached_by(carrier));
+        assert_eq!(reached, [true, true, true, false]);
     }
 }

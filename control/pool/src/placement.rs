@@ -24,7 +24,7 @@ pub fn place(nodes: &Nodes, ask: &Ask, policy: Policy) -> Option<Chosen> {
     }
     // The first that has room is the best. Of full ones, of which there may be many, only the slots are counted.
     let has_room =
-        |node: &&Node| node.takes_more_of(ask) && node.has_slots(ask.vgpus) && capacity(node, ask) >= ask.vgpus;
+        |node: &&Node| node.has_slots(ask.vgpus) && node.takes_more_of(ask) && capacity(node, ask) >= ask.vgpus;
     let node = match policy {
         Policy::Pack => nodes.fullest_first().find(has_room),
         Policy::Spread => nodes.emptiest_first().find(has_room),
