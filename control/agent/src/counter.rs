@@ -70,10 +70,8 @@ pub fn open(path: &Path, reserve: Arc<Reserve>, client_key: Option<String>) -> R
 fn talk(program: &UnixStream, reserve: &Reserve, client_key: Option<&str>) -> io::Result<()> {
     receive_timeout(program.as_fd(), BEGINS_WITHIN_SECONDS)?;
     let Some(ask) = hear(program)? else { return Ok(()) };
-    let (is_look, version, wanted) = match ask {
-        Ask::Lend { version, wanted } => (false, version, wanted),
-        Ask::Look { version, wanted } => (true, version, wanted),
-        Ask::Begun => return Err(wrong("a session that begins with nothing lent")),
+    let Ask::Want { version, is_look, wanted } = ask else {
+        return Err(wrong("a session that begins with nothing lent"));
     };
     let answer = match (version, admit(program, &wanted.client_key, client_key)) {
         (RESERVE_VERSION, Ok(())) if is_look => reserve.would_lend(wanted).unwrap_or_else(no),

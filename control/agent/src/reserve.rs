@@ -42,7 +42,6 @@ struct Books {
 /// What there is to lend.
 struct Here {
     pool: Pool,
-    address: String,
     /// Of the oriond, which programs know it by.
     certificate: Option<[u8; 32]>,
     key: LeaseKey,
@@ -71,7 +70,7 @@ impl Reserve {
 
     /// An oriond is there, in which these sessions run that an earlier agent has lent.
     pub fn has(&self, report: &pb::RegisterRequest, running: &[Lease]) -> Result<Kept, String> {
-        let (report, address) = (node_report(report), report.address.clone());
+        let report = node_report(report);
         let certificate = match report.certificate.as_str() {
             "" => None,
             text => Some(text.parse::<Fingerprint>()?.0),
@@ -105,7 +104,7 @@ impl Reserve {
         let pool = restore(lent)?;
         let running = pool.allocations().count();
         info!(vgpus_of_each_gpu = report.kept, running, "this node has a reserve of its own");
-        self.books().here = Some(Here { pool, address, certificate, key: LeaseKey::from_bytes(key) });
+        self.books().here = Some(Here { pool, certificate, key: LeaseKey::from_bytes(key) });
         Ok(Kept { key, over })
     }
 
@@ -147,7 +146,7 @@ impl Reserve {
         let one = |a: &Allocation| {
             let place = |p: &Place| pb::Place {
                 node: p.node.clone(),
-                address: here.address.clone(),
+                address: here.address_for(&a.ask),
                 gpu_uuid: p.gpu.clone(),
                 gpu: p.number,
                 vgpu: p.slot,
@@ -235,8 +234,8 @@ fn asked(wanted: Wanted) -> Result<Ask, String> {
         return Err(format!("ORION_RATIO is {ratio}, and a reserve is lent by the node's split alone; leave it out"));
     }
     let memory = wanted.memory_mib.map(|mib| mib.saturating_mul(orion_pool::MIB));
-    let Wanted { vgpus, ratio, tenant, group, client, .. } = wanted;
-    Ok(Ask { vgpus, memory, ratio, tenant, group, client, ..Ask::default() })
+    let Wanted { vgpus, ratio, tenant, group, client, carrier, .. } = wanted;
+    Ok(Ask { vgpus, memory, ratio, tenant, group, client, carrier, ..Ask::default() })
 }
 
 /// GPU and vGPU of each.
@@ -245,8 +244,18 @@ fn places(granted: &Allocation) -> String {
 }
 
 impl Here {
+    fn report(&self) -> &NodeReport {
+        &self.pool.nodes().next().expect("one").report
+    }
+
     fn name(&self) -> String {
-        self.pool.nodes().next().expect("one").report.name.clone()
+        self.report().name.clone()
+    }
+
+    /// By the carrier that was asked for: a node without it lends nothing. What an earlier agent has lent names none.
+    fn address_for(&self, ask: &Ask) -> String {
+        let report = self.report();
+        report.address_by(&ask.carrier).unwrap_or(&report.address).to_owned()
     }
 
     fn answer(&self, id: LeaseId, granted: &Allocation, begins_before_unix_ms: u64) -> reserve::Answer {
@@ -262,7 +271,7 @@ impl Here {
         reserve::Answer::Lent {
             allocation: id,
             node: lease.node,
-            address: self.address.clone(),
+            address: self.address_for(&granted.ask),
             places: places(granted),
             lease: signed.body,
             signature: signed.signature,

@@ -30,7 +30,8 @@ pub fn full(lender: Lender, nodes: &Nodes, is_of_group: bool, allocations: &[&Al
         return text;
     }
     if !nodes.values().any(|node| node.is_reached_by(&ask.carrier)) {
-        write!(text, "\n{}", nobody_is_reached_by(&ask.carrier, is_of_group)).expect("a string takes everything");
+        write!(text, "\n{}", nobody_is_reached_by(&ask.carrier, lender, is_of_group))
+            .expect("a string takes everything");
     }
     text.push_str("\nfree:");
     let mut all: Vec<(u32, &Node, usize, &Gpu)> = Vec::with_capacity(gpus);
@@ -75,14 +76,17 @@ pub fn full(lender: Lender, nodes: &Nodes, is_of_group: bool, allocations: &[&Al
 }
 
 /// A wish that waiting does not fulfil.
-fn nobody_is_reached_by(name: &str, is_of_group: bool) -> String {
+fn nobody_is_reached_by(name: &str, lender: Lender, is_of_group: bool) -> String {
     let Some(carrier) = carrier(name) else { return format!("nobody knows what {name} is") };
-    let (whose, wish) = match is_of_group {
-        true => ("no node on which its group has something", "ORION_RES_GROUP or ORION_TRANSPORT"),
-        false => ("no node of it", "ORION_TRANSPORT"),
+    let (no_node_is, wish) = match (lender, is_of_group) {
+        (Lender::Node, _) => ("the node is not", "ORION_TRANSPORT"),
+        (Lender::Controller, true) => {
+            ("no node on which its group has something is", "ORION_RES_GROUP or ORION_TRANSPORT")
+        }
+        (Lender::Controller, false) => ("no node of it is", "ORION_TRANSPORT"),
     };
     format!(
-        "{whose} is reached by {name}: have an oriond started with {}, and its agent with {} behind a comma of its \
+        "{no_node_is} reached by {name}: have an oriond started with {}, and its agent with {} behind a comma of its \
          --address, or unset {wish}",
         carrier.served_by, carrier.example
     )

@@ -187,9 +187,11 @@ fn lease() -> Vec<u8> {
     Lease { id: LeaseId([1; 16]), node, tenant, begins_before_unix_ms: 1 << 40, vgpus }.encode()
 }
 
-fn wanted_of_reserve() -> reserve::Wanted {
+fn asked_of_reserve(is_look: bool) -> reserve::Ask {
     let (tenant, group, client, client_key) = ("red".into(), "pod".into(), "host 7 program".into(), "key".into());
-    reserve::Wanted { vgpus: 2, memory_mib: Some(512), ratio: Some(100), tenant, group, client, client_key }
+    let (memory_mib, ratio, carrier) = (Some(512), Some(100), "rdma".into());
+    let wanted = reserve::Wanted { vgpus: 2, memory_mib, ratio, tenant, group, client, client_key, carrier };
+    reserve::Ask::Want { version: reserve::RESERVE_VERSION, is_look, wanted }
 }
 
 /// One valid encoding of each message.
@@ -249,8 +251,8 @@ fn valid() -> Vec<Vec<u8>> {
         }
         .encode(),
         agent::Ask::Keep { node: "a".into(), key: [1; 32], unix_ms: 5 }.encode(),
-        reserve::Ask::Lend { version: reserve::RESERVE_VERSION, wanted: wanted_of_reserve() }.encode(),
-        reserve::Ask::Look { version: reserve::RESERVE_VERSION, wanted: wanted_of_reserve() }.encode(),
+        asked_of_reserve(false).encode(),
+        asked_of_reserve(true).encode(),
         reserve::Answer::Lent {
             allocation: LeaseId([1; 16]),
             node: "a".into(),

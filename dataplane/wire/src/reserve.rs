@@ -3,10 +3,10 @@
 //!
 //! ```text
 //! program                                 agent
-//!   Lend  (what is wanted)  ----------->  as much of the node's own reserve, if the agent reaches no controller either
+//!   Want  (what is wanted)  ----------->  as much of the node's own reserve, if the agent reaches no controller either
 //!         <---------------------------    Lent (a lease), or No
 //!   Begun  ---------------------------->  the session has begun; from now on oriond says when it is over
-//!   Look  (what is wanted)  ----------->  nothing is lent: a tool asks what would be
+//!   Want  (what is wanted, to look)  -->  nothing is lent: a tool asks what would be
 //!         <---------------------------    Lent (a lease with which no session begins), or No
 //! ```
 //! The connection stands for what was lent: if it ends before `Begun`, that is free again. Each message is a frame of
@@ -26,6 +26,7 @@ const LEND: u64 = 1;
 const BEGUN: u64 = 2;
 const LOOK: u64 = 3;
 const KEY_BYTES_MAX: usize = 4096;
+const CARRIER_BYTES_MAX: usize = 32;
 const TEXT_BYTES_MAX: usize = 4096;
 
 /// What a program wants.
@@ -41,13 +42,19 @@ pub struct Wanted {
     pub client: String,
     /// The pool's client-key, if the program has one.
     pub client_key: String,
+    /// The name of the carrier by which oriond has to be reached; nothing if any will do.
+    pub carrier: String,
 }
 
 /// What a program says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ask {
-    Lend { version: u64, wanted: Wanted },
-    Look { version: u64, wanted: Wanted },
+    /// Nothing is lent to who looks: a tool asks what would be.
+    Want {
+        version: u64,
+        is_look: bool,
+        wanted: Wanted,
+    },
     Begun,
 }
 
@@ -75,13 +82,14 @@ impl Ask {
     pub fn encode(&self) -> Vec<u8> {
         let mut w = Vec::new();
         match self {
-            Ask::Lend { version, wanted } | Ask::Look { version, wanted } => {
-                w.word(if matches!(self, Ask::Lend { .. }) { LEND } else { LOOK });
+            Ask::Want { version, is_look, wanted } => {
+                w.word(if *is_look { LOOK } else { LEND });
                 w.word(*version);
                 w.word(wanted.vgpus.into());
                 put_option(&mut w, wanted.memory_mib);
                 put_option(&mut w, wanted.ratio.map(u64::from));
-                for text in [&wanted.tenant, &wanted.group, &wanted.client, &wanted.client_key] {
+                let Wanted { tenant, group, client, client_key, carrier, .. } = wanted;
+                for text in [tenant, group, client, client_key, carrier] {
                     w.bytes(text.as_bytes());
                 }
             }
@@ -98,9 +106,9 @@ impl Ask {
                 let vgpus = small(r.word()?)?;
                 let (memory_mib, ratio) = (get_option(&mut r)?, get_option(&mut r)?.map(small).transpose()?);
                 let (tenant, group, client) = (name(&mut r)?, name(&mut r)?, name(&mut r)?);
-                let client_key = text(&mut r, KEY_BYTES_MAX)?;
-                let wanted = Wanted { vgpus, memory_mib, ratio, tenant, group, client, client_key };
-                if what == LEND { Ask::Lend { version, wanted } } else { Ask::Look { version, wanted } }
+                let (client_key, carrier) = (text(&mut r, KEY_BYTES_MAX)?, text(&mut r, CARRIER_BYTES_MAX)?);
+                let wanted = Wanted { vgpus, memory_mib, ratio, tenant, group, client, client_key, carrier };
+                Ask::Want { version, is_look: what == LOOK, wanted }
             }
             BEGUN => Ask::Begun,
             _ => return Err(Fault("a program's message that this agent does not know")),
@@ -193,15 +201,17 @@ mod tests {
     fn wanted() -> Wanted {
         let text = |text: &str| text.to_owned();
         let (tenant, group, client, client_key) = (text("red"), text("pod"), text("host 7 python"), text("key"));
-        Wanted { vgpus: 2, memory_mib: Some(512), ratio: None, tenant, group, client, client_key }
+        let carrier = text("rdma");
+        Wanted { vgpus: 2, memory_mib: Some(512), ratio: None, tenant, group, client, client_key, carrier }
     }
 
     #[test]
     fn messages_come_back_and_parts_of_them_do_not() {
-        let none = Wanted { memory_mib: None, ratio: Some(100), ..wanted() };
+        let none = Wanted { memory_mib: None, ratio: Some(100), carrier: String::new(), ..wanted() };
         for wanted in [wanted(), none] {
             let version = RESERVE_VERSION;
-            for ask in [Ask::Lend { version, wanted: wanted.clone() }, Ask::Look { version, wanted: wanted.clone() }] {
+            for is_look in [false, true] {
+                let ask = Ask::Want { version, is_look, wanted: wanted.clone() };
                 let body = ask.encode();
                 assert_eq!(Ask::decode(&body), Ok(ask));
                 assert!((0..body.len()).all(|cut| Ask::decode(&body[..cut]).is_err()));
@@ -230,12 +240,14 @@ mod tests {
             |w: &mut Wanted| w.tenant = "x".repeat(257),
             |w: &mut Wanted| w.client = "a\nb".into(),
             |w: &mut Wanted| w.client_key = "k".repeat(KEY_BYTES_MAX + 1),
+            |w: &mut Wanted| w.carrier = "c".repeat(CARRIER_BYTES_MAX + 1),
         ] {
             let mut wanted = wanted();
             change(&mut wanted);
-            assert!(Ask::decode(&Ask::Lend { version: RESERVE_VERSION, wanted }.encode()).is_err());
+            let ask = Ask::Want { version: RESERVE_VERSION, is_look: false, wanted };
+            assert!(Ask::decode(&ask.encode()).is_err());
         }
-        let mut words = Ask::Lend { version: 1, wanted: wanted() }.encode();
+        let mut words = Ask::Want { version: 1, is_look: false, wanted: wanted() }.encode();
         words[16..24].fill(0xff);
         assert_eq!(Ask::decode(&words), Err(Fault("a number that is too large")));
     }

@@ -23,21 +23,19 @@ const ANSWER_SECONDS: i64 = 5;
 
 /// Nothing if no agent of this node lends any. The error says why it does not lend this.
 pub fn ask(wanted: &Wanted, client: &str) -> Option<Result<Granted, String>> {
-    exchange(wanted, client, |wanted| Ask::Lend { version: RESERVE_VERSION, wanted })
+    exchange(wanted, client, false)
 }
 
 /// The same of what would be lent, and nothing is.
 pub fn look(wanted: &Wanted, client: &str) -> Option<Result<Granted, String>> {
-    exchange(wanted, client, |wanted| Ask::Look { version: RESERVE_VERSION, wanted })
+    exchange(wanted, client, true)
 }
 
-type Question = fn(reserve::Wanted) -> Ask;
-
-fn exchange(wanted: &Wanted, client: &str, question: Question) -> Option<Result<Granted, String>> {
+fn exchange(wanted: &Wanted, client: &str, is_look: bool) -> Option<Result<Granted, String>> {
     let socket = socket()?;
     let agent = UnixStream::connect(&socket).ok()?;
     Some(
-        answer(&agent, wanted, client, question)
+        answer(&agent, wanted, client, is_look)
             .map_err(|why| format!("this node's own reserve: {why}"))
             .and_then(|answer| {
                 let granted = granted(answer, agent);
@@ -51,7 +49,7 @@ fn exchange(wanted: &Wanted, client: &str, question: Question) -> Option<Result<
     )
 }
 
-fn answer(agent: &UnixStream, wanted: &Wanted, client: &str, question: Question) -> Result<Answer, String> {
+fn answer(agent: &UnixStream, wanted: &Wanted, client: &str, is_look: bool) -> Result<Answer, String> {
     if wanted.with_group {
         return Err("it knows no groups; it lends nothing where ORION_RES_GROUP=BOX is asked for".to_owned());
     }
@@ -63,8 +61,9 @@ fn answer(agent: &UnixStream, wanted: &Wanted, client: &str, question: Question)
         group: wanted.group.clone(),
         client: client.to_owned(),
         client_key: wanted.client_key.clone().unwrap_or_default(),
+        carrier: wanted.carrier.map_or(String::new(), |carrier| carrier.name.to_owned()),
     };
-    let ask = question(wanted).encode();
+    let ask = Ask::Want { version: RESERVE_VERSION, is_look, wanted }.encode();
     let exchange = || {
         receive_timeout(agent.as_fd(), ANSWER_SECONDS)?;
         fds::send_frame(agent.as_fd(), KIND, &ask, &[])?;

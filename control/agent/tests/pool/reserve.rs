@@ -153,6 +153,27 @@ fn a_node_without_a_reserve_any_more_has_what_was_lent_of_it_ended() {
     scene.wait_for_free(4);
 }
 
+#[test]
+fn a_reserve_is_lent_by_the_carrier_that_is_asked_for_or_not_at_all() {
+    let mut scene = scene(false);
+    lose_controller(&mut scene);
+    scene.nodes[0].agent.kill();
+    let addresses = format!("{},unix:{}", scene.nodes[0].address, scene.path("a", "sock").display());
+    scene.nodes[0].agent = scene.start_agent("a", &addresses);
+    scene.nodes[0].agent.says("no controller is reached");
+    for (name, address) in [("shm", "unix:"), ("tcp", "tcp:127.0.0.1:"), ("", "tcp:127.0.0.1:")] {
+        let (out, said) = text(&scene.run(&[NOW, ("ORION_TRANSPORT", name), ("ORION_VERBOSE", "1")]));
+        assert_eq!(out, vgpus(1, 512), "{said}");
+        assert!(said.contains(address), "{said}");
+        scene.nodes[0].agent.says("is back in this node's own reserve");
+    }
+    let times_lent = |scene: &Scene| scene.nodes[0].agent.log().matches("is lent of this node's own reserve").count();
+    assert_eq!(times_lent(&scene), 3);
+    let words = ["this node's own reserve", "the node is not reached by rdma"];
+    refused(&scene.run(&[NOW, ("ORION_TRANSPORT", "rdma")]), &words);
+    assert_eq!(times_lent(&scene), 3);
+}
+
 /// Before and after the last vGPU of the reserve is lent.
 #[test]
 fn a_tool_that_only_asks_sees_vgpus_of_the_reserve_and_is_lent_none() {
@@ -181,11 +202,12 @@ fn agent(scene: &Scene) -> UnixStream {
 
 fn wanted(vgpus: u32, client_key: &str) -> Wanted {
     let (tenant, group, client) = (String::new(), String::new(), "a test".to_owned());
-    Wanted { vgpus, memory_mib: None, ratio: None, tenant, group, client, client_key: client_key.to_owned() }
+    let (client_key, carrier) = (client_key.to_owned(), String::new());
+    Wanted { vgpus, memory_mib: None, ratio: None, tenant, group, client, client_key, carrier }
 }
 
 fn ask(socket: &UnixStream, wanted: Wanted) -> Result<SignedLease, String> {
-    let ask = Ask::Lend { version: RESERVE_VERSION, wanted };
+    let ask = Ask::Want { version: RESERVE_VERSION, is_look: false, wanted };
     fds::send_frame(socket.as_fd(), KIND, &ask.encode(), &[]).expect("sending");
     let (_, body, _) = fds::recv_frame(socket.as_fd()).expect("an answer");
     match Answer::decode(&body).expect("an answer") {
