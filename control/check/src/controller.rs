@@ -62,6 +62,9 @@ pub fn asked(report: &mut Report, otherwise: Option<(String, String)>) {
         }
         Err(reason) => return report.fail("controller", reason, "mend the file, or remove it"),
     };
+    if let Err(why) = controller_trust() {
+        return report.fail("controller encryption", why, "a program with these settings says the same and stops");
+    }
     // Each is looked at: of several one leads, and the others have to be there to take over.
     for address in named.split(',').map(str::trim) {
         let port = if address.contains(':') { String::new() } else { format!(":{CONTROLLER_PORT}") };

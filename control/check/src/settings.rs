@@ -1,8 +1,9 @@
-//! What the environment and client.conf say.
+//! What the environment and client.conf say, as a program would read them.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use orion_tls::trust::Trust;
+use orion_wire::client_conf::ClientConf;
 
 pub fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
@@ -14,35 +15,17 @@ pub fn controller_address() -> Result<Option<(String, String)>, String> {
     if let Some(address) = variable("ORION_CONTROLLER") {
         return Ok(Some((address, "environment variable".to_owned())));
     }
-    for path in files() {
-        if let Some(address) = controller_key(&path, "controller_addr")? {
-            return Ok(Some((address, "configuration file".to_owned())));
-        }
-    }
-    Ok(None)
+    let address = ClientConf::of_this_user()?.controller;
+    Ok(address.map(|address| (address, "configuration file".to_owned())))
 }
 
 /// Whom a program would believe, and what it would show, when it asks the controller that is configured.
 pub fn controller_trust() -> Result<Trust, String> {
-    let mut trust = Trust::from_environment(variable)?;
-    for path in files() {
-        let key = |name| controller_key(&path, name).map(|text| text.map(PathBuf::from));
-        let (ca, certificate, key) = (key("ca")?, key("certificate")?, key("key")?);
-        trust = trust.or(Trust { ca, certificate, key, ..Trust::default() });
+    let said = Trust::from_environment(variable)?;
+    if said.fingerprint.is_some() {
+        return Err("ORION_FINGERPRINT is an oriond's; a controller is known by ORION_CA; unset it".to_owned());
     }
-    Ok(trust)
-}
-
-/// The user's, and the machine's.
-fn files() -> impl Iterator<Item = PathBuf> {
-    let home = variable("HOME").map(|home| Path::new(&home).join(".orion/client.conf"));
-    home.into_iter().chain(["/etc/orion/client.conf".into()])
-}
-
-/// What a file says in `[controller]`, if it is there and says it.
-fn controller_key(path: &Path, name: &str) -> Result<Option<String>, String> {
-    let Ok(text) = std::fs::read_to_string(path) else { return Ok(None) };
-    let how = ini::ParseOption { enabled_escape: false, ..ini::ParseOption::default() };
-    let ini = ini::Ini::load_from_str_opt(&text, how).map_err(|e| format!("reading {}: {e}", path.display()))?;
-    Ok(ini.get_from(Some("controller"), name).filter(|value| !value.is_empty()).map(str::to_owned))
+    let ClientConf { ca, certificate, key, .. } = ClientConf::of_this_user()?;
+    let path = |text: Option<String>| text.map(PathBuf::from);
+    Ok(said.or(Trust { ca: path(ca), certificate: path(certificate), key: path(key), ..Trust::default() }))
 }

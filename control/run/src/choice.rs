@@ -6,6 +6,7 @@ use orion_wire::address::{self, Carrier, Place, Server};
 
 use crate::cli::Cli;
 use crate::pool::Wanted;
+use crate::transport;
 
 #[derive(Debug, PartialEq, Eq)]
 pub enum Choice {
@@ -21,7 +22,7 @@ pub enum Choice {
 /// other was meant seriously.
 pub fn choose(cli: &Cli, variable: impl Fn(&str) -> Option<String>) -> Result<Choice, String> {
     let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
-    let transport = transport(cli, variable("ORION_TRANSPORT"))?;
+    let transport = transport::asked(cli, variable("ORION_TRANSPORT"))?;
     let server = server(cli, variable("ORION_SERVER"))?;
     let Some((server, said)) = server else {
         return Ok(Choice::Own(transport.map_or(&address::CARRIERS[0], |(transport, _)| transport)));
@@ -58,22 +59,6 @@ pub fn choose(cli: &Cli, variable: impl Fn(&str) -> Option<String>) -> Result<Ch
         return Err(format!("{wanted} needs a server address such as {form}, but {said} is {server}"));
     }
     Ok(Choice::Theirs(server))
-}
-
-/// With the words by which it was chosen.
-fn transport(cli: &Cli, variable: Option<String>) -> Result<Option<(&'static Carrier, String)>, String> {
-    let named = |said: String, name: &str| match address::carrier(name) {
-        Some(carrier) => Ok((carrier, said)),
-        None => Err(format!("{said} is none of {}", address::carrier_names())),
-    };
-    let variable = variable.map(|name| named(format!("ORION_TRANSPORT={name}"), &name)).transpose()?;
-    let option = cli.transport.as_ref().map(|name| named(format!("--transport {name}"), name)).transpose()?;
-    match (option, variable) {
-        (Some((one, option)), Some((other, variable))) if one != other => {
-            Err(format!("{option} contradicts {variable}; leave one of them out"))
-        }
-        (option, variable) => Ok(option.or(variable)),
-    }
 }
 
 /// With the words by which it was chosen.

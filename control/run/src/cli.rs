@@ -36,7 +36,7 @@ pub struct Cli {
     /// that is not reached, for which it is 30 if nothing is said
     #[arg(long, value_name = "SECONDS", conflicts_with = "server")]
     pub wait: Option<u64>,
-    /// How to reach the oriond that is started, or the node that a --controller gives, as ORION_TRANSPORT
+    /// How to reach the oriond that is started, or the node that a pool's controller gives, as ORION_TRANSPORT
     #[arg(long, value_parser = PossibleValuesParser::new(CARRIERS.iter().map(|carrier| carrier.name)))]
     pub transport: Option<String>,
     /// Print one line about the session

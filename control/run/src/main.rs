@@ -15,6 +15,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 
 use clap::{CommandFactory, Parser};
 use orion_wire::address::{self, Carrier, Leads};
+use orion_wire::client_conf::ClientConf;
 
 use choice::Choice;
 use cleaner::{Cleaner, pipe};
@@ -26,6 +27,7 @@ mod cli;
 mod compilers;
 mod driver;
 mod pool;
+mod transport;
 mod units;
 
 fn main() -> std::process::ExitCode {
@@ -66,7 +68,7 @@ impl From<String> for Failure {
 
 fn run(cli: &Cli) -> Result<ExitStatus, Failure> {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-    let wanted = pool::wanted(cli, variable, pool::conf)?;
+    let wanted = pool::wanted(cli, variable, ClientConf::of_this_user)?;
     let choice = match wanted {
         Some(wanted) => Choice::Pool(wanted),
         None => choice::choose(cli, variable)?,

@@ -1,10 +1,9 @@
 //! What this run asks a pool's controller for. The question itself is the program's, at its first use of CUDA.
 
-use std::path::{Path, PathBuf};
-
-use orion_wire::client_conf::{BELOW_HOME, ClientConf, OF_THE_SYSTEM, controller_addresses};
+use orion_wire::client_conf::{ClientConf, controller_addresses};
 
 use crate::cli::Cli;
+use crate::transport;
 
 /// Variables for the program.
 #[derive(Debug, PartialEq, Eq)]
@@ -47,13 +46,8 @@ pub fn wanted(
         (None, Some(set)) => Some((format!("ORION_CONTROLLER={set}"), set)),
         (None, None) => None,
     };
-    if let (Some(option), Some(set)) = (&cli.transport, variable("ORION_TRANSPORT"))
-        && named.is_some()
-        && *option != set
-    {
-        return Err(format!("--transport {option} contradicts ORION_TRANSPORT={set}; leave one of them out"));
-    }
-    let server = about_a_server(cli, named.is_some(), &variable);
+    transport::asked(cli, variable("ORION_TRANSPORT"))?;
+    let server = about_a_server(cli, &variable);
     match (named, server, first) {
         (Some((said, _)), Some(server), _) => Err(format!(
             "{said} names a pool, whose controller chooses the server, and {server} is about one; leave one of \
@@ -80,12 +74,10 @@ pub fn wanted(
     }
 }
 
-/// Which word is about a server of this run's own choice, if one is. By what it is reached may be asked of a pool, too:
-/// by an option if the pool is named beside it.
-fn about_a_server(cli: &Cli, is_pool: bool, variable: &impl Fn(&str) -> Option<String>) -> Option<String> {
+/// Which word is about a server of this run's own choice, if one is. By what it is reached is asked of a pool, too.
+fn about_a_server(cli: &Cli, variable: &impl Fn(&str) -> Option<String>) -> Option<String> {
     let options = [
         ("--server", cli.server.is_some()),
-        ("--transport", cli.transport.is_some() && !is_pool),
         ("--software-gpu", cli.software_gpu),
         ("--capability", cli.capability.is_some()),
         ("--heap", cli.heap.is_some()),
@@ -95,25 +87,6 @@ fn about_a_server(cli: &Cli, is_pool: bool, variable: &impl Fn(&str) -> Option<S
     let option = options.iter().find(|(_, is_given)| *is_given).map(|(name, _)| (*name).to_owned());
     let set = |name: &'static str| variable(name).map(|value| format!("{name}={value}"));
     option.or_else(|| set("ORION_SERVER"))
-}
-
-/// What client.conf says, the user's before the system's.
-pub fn conf() -> Result<ClientConf, String> {
-    let home = std::env::var_os("HOME").filter(|home| !home.is_empty());
-    let own = home.map_or(Ok(ClientConf::default()), |home| read(&PathBuf::from(home).join(BELOW_HOME)))?;
-    Ok(own.or(read(Path::new(OF_THE_SYSTEM))?))
-}
-
-/// A file that is not there says nothing.
-fn read(path: &Path) -> Result<ClientConf, String> {
-    let name = path.display();
-    match std::fs::read_to_string(path) {
-        Ok(text) => ClientConf::parse(&text).map_err(|why| format!("{name}: {why}")),
-        Err(e) if matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR | libc::EACCES)) => {
-            Ok(ClientConf::default())
-        }
-        Err(e) => Err(format!("reading {name} failed: {e}")),
-    }
 }
 
 #[cfg(test)]
@@ -150,7 +123,9 @@ mod tests {
         );
         assert_eq!(of(&[], &[("ORION_TRANSPORT", "rdma")], conf), Ok(Some(Vec::new())));
         assert_eq!(of(&[], &[("ORION_TRANSPORT", "rdma")], ""), Ok(None));
-        assert_eq!(of(&["--transport", "rdma"], &[], conf), Ok(None));
+        assert_eq!(of(&["--transport", "rdma"], &[], conf), Ok(Some(Vec::new())));
+        assert_eq!(of(&["--transport", "rdma"], &[], ""), Ok(None));
+        assert_eq!(of(&["--transport", "rdma", "--software-gpu"], &[], conf), Ok(None));
         // Who names a server has no pool, whatever a file says.
         assert_eq!(of(&["--software-gpu"], &[], conf), Ok(None));
         assert_eq!(of(&[], &[("ORION_SERVER", "tcp:node:7411")], conf), Ok(None));

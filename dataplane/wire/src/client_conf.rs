@@ -2,6 +2,9 @@
 //!
 //! The form is the original's: sections, `key = value`, quotes or none, and what follows `;` or `#` is for people.
 
+use std::io::ErrorKind::{NotADirectory, NotFound, PermissionDenied};
+use std::path::Path;
+
 /// Where it lies, below the user's home and below the root of the system. A line of the first counts more.
 pub const BELOW_HOME: &str = ".orion/client.conf";
 pub const OF_THE_SYSTEM: &str = "/etc/orion/client.conf";
@@ -155,6 +158,25 @@ impl ClientConf {
         Ok(conf)
     }
 
+    /// What the files say, the user's before the system's.
+    pub fn of_this_user() -> Result<ClientConf, String> {
+        let home = std::env::var_os("HOME").filter(|home| !home.is_empty());
+        let own =
+            home.map_or(Ok(ClientConf::default()), |home| ClientConf::read(&Path::new(&home).join(BELOW_HOME)))?;
+        Ok(own.or(ClientConf::read(Path::new(OF_THE_SYSTEM))?))
+    }
+
+    /// A file that is not there says nothing.
+    pub fn read(path: &Path) -> Result<ClientConf, String> {
+        let name = path.display();
+        match std::fs::read_to_string(path) {
+            Ok(text) => ClientConf::parse(&text).map_err(|why| format!("{name}: {why}")),
+            // A home that this user cannot look into is as good as none.
+            Err(e) if matches!(e.kind(), NotFound | NotADirectory | PermissionDenied) => Ok(ClientConf::default()),
+            Err(e) => Err(format!("reading {name} failed: {e}")),
+        }
+    }
+
     /// What is not said here is as it is there.
     pub fn or(self, other: ClientConf) -> ClientConf {
         ClientConf {
@@ -245,6 +267,15 @@ mod tests {
             let why = ClientConf::parse(text).expect_err(text);
             assert!(why.contains(words), "{why}");
         }
+    }
+
+    #[test]
+    fn a_file_that_is_not_there_says_nothing_and_one_that_is_no_text_is_an_error() {
+        for nowhere in ["/nonexistent/client.conf", "/dev/null/client.conf"] {
+            assert_eq!(ClientConf::read(Path::new(nowhere)), Ok(ClientConf::default()));
+        }
+        let why = ClientConf::read(Path::new("/")).expect_err("a folder");
+        assert!(why.contains("reading / failed"), "{why}");
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! What this program wants of a pool, as its environment and client.conf say it.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use orion_tls::trust::Trust;
 use orion_wire::address::{self, Carrier, Server};
-use orion_wire::client_conf::{BELOW_HOME, ClientConf, OF_THE_SYSTEM, controller_addresses};
+use orion_wire::client_conf::{ClientConf, controller_addresses};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wanted {
@@ -50,7 +50,7 @@ impl Wanted {
             Err(std::env::VarError::NotPresent) => Ok(None),
             Err(std::env::VarError::NotUnicode(_)) => Err(format!("{name} is not valid UTF-8")),
         };
-        Wanted::of(variable, server, conf)
+        Wanted::of(variable, server, ClientConf::of_this_user)
     }
 
     fn of(
@@ -187,27 +187,6 @@ fn refuse_what_is_not_there(variable: &impl Fn(&str) -> Result<Option<String>, S
         }
     }
     Ok(())
-}
-
-/// What the files say, the user's before the system's.
-pub fn conf() -> Result<ClientConf, String> {
-    let home =
-        std::env::var_os("HOME").filter(|home| !home.is_empty()).map(|home| PathBuf::from(home).join(BELOW_HOME));
-    let own = home.map_or(Ok(ClientConf::default()), |path| read(&path))?;
-    Ok(own.or(read(Path::new(OF_THE_SYSTEM))?))
-}
-
-/// A file that is not there says nothing.
-fn read(path: &Path) -> Result<ClientConf, String> {
-    let name = path.display();
-    match std::fs::read_to_string(path) {
-        Ok(text) => ClientConf::parse(&text).map_err(|why| format!("{name}: {why}")),
-        // A home that this user cannot look into is as good as none.
-        Err(e) if matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR | libc::EACCES)) => {
-            Ok(ClientConf::default())
-        }
-        Err(e) => Err(format!("reading {name} failed: {e}")),
-    }
 }
 
 #[cfg(test)]

@@ -8,7 +8,6 @@ use std::sync::Once;
 use orion_transport::client::log;
 use orion_wire::client_conf::ClientConf;
 
-use crate::lease::wanted;
 use crate::session::carrier;
 
 /// Before anything else is said. A client.conf that makes no sense is no reason not to log; whoever needs it for more
@@ -16,7 +15,7 @@ use crate::session::carrier;
 pub fn begin() {
     static BEGUN: Once = Once::new();
     BEGUN.call_once(|| {
-        let (conf, why) = match wanted::conf() {
+        let (conf, why) = match ClientConf::of_this_user() {
             Ok(conf) => (conf, None),
             Err(why) => (ClientConf::default(), Some(why)),
         };
