@@ -137,6 +137,21 @@ fn a_client_is_told_what_it_would_find_and_what_to_do() {
 }
 
 #[test]
+fn what_a_program_would_not_read_or_believe_is_said_and_is_an_error() {
+    let scene = Scene::new("conf");
+    let file = scene.folder.join(".orion/client.conf");
+    std::fs::write(&file, "[controller]\n    controller_adr = pool\n").expect("writing");
+    let output = scene.check(&["runtime", "client"], &[]);
+    let said = text(&output);
+    assert!(!output.status.success() && said.contains("line 2: there is no \"controller_adr\""), "{said}");
+    std::fs::write(&file, "[controller]\n    controller_addr = 127.0.0.1:1\n").expect("writing");
+    let fingerprint = "0a".repeat(32);
+    let output = scene.check(&["runtime", "client"], &[("ORION_FINGERPRINT", &fingerprint)]);
+    let said = text(&output);
+    assert!(!output.status.success() && said.contains("[Error] ORION_FINGERPRINT is an oriond's"), "{said}");
+}
+
+#[test]
 fn the_environment_is_before_the_users_file() {
     let mut scene = Scene::new("address");
     let controller = scene.controller();
