@@ -12,6 +12,7 @@ use orion_transport::channel::Channel;
 use orion_transport::client::{Caller, Server};
 use orion_transport::proof::Token;
 use orion_transport::socket;
+use orion_wire::address::{self, Carrier};
 
 use crate::finding::Report;
 use crate::settings::{controller_address, variable};
@@ -53,22 +54,22 @@ fn default_sockets() -> Vec<PathBuf> {
 
 fn server(report: &mut Report) {
     report.say("\nTesting the Orion Server network ...");
+    let asks_for_device = transport(report);
     match variable("ORION_SERVER") {
         Some(server) => match server.strip_prefix("unix:") {
             Some(socket) => local(report, Path::new(socket)),
             None => match server.strip_prefix("rdma:") {
                 Some(place) => {
-                    machine::rdma(report);
+                    if !asks_for_device {
+                        machine::rdma_asked(report);
+                    }
                     remote(report, place);
                 }
                 None => remote(report, server.strip_prefix("tcp:").unwrap_or(&server)),
             },
         },
-        None if controller_address().is_ok_and(|address| address.is_some()) => {
+        None if has_controller() => {
             report.say("ORION_SERVER is not set; the controller says where to go.");
-            if variable("ORION_TRANSPORT").as_deref() == Some("rdma") {
-                machine::rdma(report);
-            }
         }
         None => match default_sockets().into_iter().find(|socket| socket.exists()) {
             Some(socket) => local(report, &socket),
@@ -79,6 +80,52 @@ fn server(report: &mut Report) {
             ),
         },
     }
+}
+
+/// Whether the carrier that is asked for has a device, which then was looked for: without it a program is refused.
+fn transport(report: &mut Report) -> bool {
+    let Some(name) = variable("ORION_TRANSPORT") else { return false };
+    let fits = match address::carrier(&name) {
+        Some(carrier) => leads_to_server(carrier).map(|()| carrier),
+        None => Err(format!("ORION_TRANSPORT={name} is none of {}.", address::carrier_names())),
+    };
+    match fits {
+        Ok(carrier) if carrier.device.is_some() => machine::rdma_asked(report),
+        Ok(_) => return false,
+        Err(why) => {
+            report.fail("transport", why, "a program is refused so; set it to another, or unset it");
+            return false;
+        }
+    }
+    true
+}
+
+/// Or why a program that asks for this carrier is refused, whatever the machine has.
+fn leads_to_server(carrier: &Carrier) -> Result<(), String> {
+    let name = carrier.name;
+    let server = match variable("ORION_SERVER") {
+        // One that is none is told so where it is looked for.
+        Some(server) => Server::parse(&server).ok(),
+        None if has_controller() && carrier.leads_to.is_of_a_pool() => return Ok(()),
+        None if has_controller() => {
+            return Err(format!(
+                "ORION_TRANSPORT={name} leads from a virtual machine to its host's oriond, and no node of a pool is \
+                 reached by it."
+            ));
+        }
+        None => default_sockets().into_iter().find(|socket| socket.exists()).map(Server::local),
+    };
+    match server {
+        Some(server) if server.carrier != carrier => Err(format!(
+            "ORION_TRANSPORT={name} needs a server address such as {}, but the server is {server}.",
+            carrier.example
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn has_controller() -> bool {
+    controller_address().is_ok_and(|address| address.is_some())
 }
 
 fn local(report: &mut Report, socket: &Path) {

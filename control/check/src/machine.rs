@@ -82,6 +82,20 @@ pub fn kernel(report: &mut Report) {
 }
 
 pub fn rdma(report: &mut Report) {
+    if let Err(why) = rdma_device(report) {
+        report.warn("rdma", why, "sessions go over shared memory or TCP");
+    }
+}
+
+/// Where a program asks for it, and is refused where it is not to be had.
+pub fn rdma_asked(report: &mut Report) {
+    if let Err(why) = rdma_device(report) {
+        report.fail("rdma", why, "a program that asks for RDMA is refused; unset what asks for it, or mend this");
+    }
+}
+
+/// Or why there is none to be had.
+fn rdma_device(report: &mut Report) -> Result<(), String> {
     report.say("\nChecking RDMA network support ...");
     let devices = names_in("/sys/class/infiniband");
     for device in &devices {
@@ -92,20 +106,19 @@ pub fn rdma(report: &mut Report) {
         }
     }
     if devices.is_empty() {
-        return report.warn("rdma", "No RDMA device is found.", "sessions go over shared memory or TCP");
+        return Err("No RDMA device is found.".to_owned());
     }
     if !cfg!(feature = "rdma") {
-        return report.warn(
-            "rdma",
-            format!("RDMA devices : {}", devices.join(", ")),
-            "this build of Orion does not use them; build it with --features rdma, or go over shared memory or TCP",
-        );
+        return Err(format!(
+            "RDMA devices : {}. This build of Orion does not use them; build it with --features rdma.",
+            devices.join(", ")
+        ));
     }
     // As a program would open it, or an oriond that is told nothing else.
-    match VerbsPort::from_environment().and_then(|wanted| Device::open(&wanted)) {
-        Ok(device) => report.well("rdma", format!("RDMA : {}", device.words())),
-        Err(why) => report.warn("rdma", format!("RDMA is not to be had: {why}"), "or go over shared memory or TCP"),
-    }
+    let device = VerbsPort::from_environment().and_then(|wanted| Device::open(&wanted));
+    let device = device.map_err(|why| format!("RDMA is not to be had: {why}"))?;
+    report.well("rdma", format!("RDMA : {}", device.words()));
+    Ok(())
 }
 
 /// Version of NVIDIA's kernel module.

@@ -4,6 +4,9 @@ use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 
+const UNSET: [&str; 6] =
+    ["ORION_SERVER", "ORION_CONTROLLER", "ORION_TRANSPORT", "ORION_TOKEN", "ORION_TOKEN_FILE", "LD_LIBRARY_PATH"];
+
 /// The programs it looks at.
 fn built() -> PathBuf {
     orion_built::packages(&["oriond", "orion-controller"])
@@ -34,7 +37,7 @@ impl Scene {
     fn check(&self, arguments: &[&str], environment: &[(&str, &str)]) -> Output {
         let mut command = Command::new(env!("CARGO_BIN_EXE_orion-check"));
         command.args(arguments).env("HOME", &self.folder).env("XDG_RUNTIME_DIR", &self.folder);
-        for name in ["ORION_SERVER", "ORION_CONTROLLER", "ORION_TOKEN", "ORION_TOKEN_FILE", "LD_LIBRARY_PATH"] {
+        for name in UNSET {
             command.env_remove(name);
         }
         command.envs(environment.iter().copied()).output().expect("orion-check starts")
@@ -134,6 +137,37 @@ fn a_client_is_told_what_it_would_find_and_what_to_do() {
     drop(listener);
     let output = scene.check(&["runtime", "client"], &[("ORION_SERVER", &server)]);
     assert!(!output.status.success() && text(&output).contains("[Error] Orion Server cannot be reached"));
+}
+
+#[test]
+fn a_carrier_that_is_none_or_not_to_be_had_here_fails_as_a_program_would() {
+    let mut scene = Scene::new("transport");
+    let socket = format!("unix:{}", scene.oriond().display());
+    let controller = scene.controller();
+    let (local, named) = (("ORION_SERVER", ""), ("ORION_SERVER", &*socket));
+    let (by_rdma, of_pool) = (("ORION_SERVER", "rdma:127.0.0.1:1"), ("ORION_CONTROLLER", &*controller));
+    for (name, whither, error) in [
+        ("pcie", local, "ORION_TRANSPORT=pcie is none of shm, tcp"),
+        ("pcie", named, "ORION_TRANSPORT=pcie is none of shm, tcp"),
+        ("pcie", of_pool, "ORION_TRANSPORT=pcie is none of shm, tcp"),
+        ("rdma", local, "ORION_TRANSPORT=rdma needs a server address such as rdma:host:7412"),
+        ("tcp", named, "ORION_TRANSPORT=tcp needs a server address such as tcp:host:7411"),
+        ("vsock", of_pool, "ORION_TRANSPORT=vsock leads from a virtual machine"),
+        // There is no device, or none of that name, or no build for them.
+        ("rdma", of_pool, "RDMA"),
+        ("rdma", by_rdma, "RDMA"),
+    ] {
+        let asked = [("ORION_TRANSPORT", name), whither, ("ORION_IB_NAME", "no_such_device")];
+        let output = scene.check(&["runtime", "client"], &asked);
+        let said = text(&output);
+        let mut errors = said.lines().filter(|line| line.starts_with("[Error] "));
+        assert!(!output.status.success() && errors.any(|line| line.contains(error)), "{name} {whither:?}: {said}");
+        assert!(!said.contains("go over shared memory or TCP"), "{said}");
+    }
+    for (name, whither) in [("shm", local), ("shm", named), ("tcp", of_pool)] {
+        let output = scene.check(&["runtime", "client"], &[("ORION_TRANSPORT", name), whither]);
+        assert!(output.status.success(), "{name} {whither:?}: {}", text(&output));
+    }
 }
 
 #[test]
