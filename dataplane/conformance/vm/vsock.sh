@@ -14,12 +14,15 @@ set -euo pipefail
 root=$(cd "$(dirname "$0")/../../.." && pwd)
 cd "$root"
 parts=" ${*:-carrier loopback attack host} "
+for part in $parts; do
+    [[ " carrier loopback attack host " == *" $part "* ]] || { echo "vsock: $part is no part" >&2; exit 2; }
+done
 tests=${ORION_VM_FILTER:-vsock --skip an_idle_session}
 facts=${ORION_VM_FACTS:---quiet --skip twenty_thousand_use_it_one_after_the_other}
 PATH=$PATH:${CARGO_HOME:-$HOME/.cargo}/bin
 
 log=$(mktemp)
-work=$(mktemp -d /dev/shm/orion-vsock.XXXXXX)
+work=$(mktemp -d)
 pids=()
 trap '{ [ ${#pids[@]} -eq 0 ] || kill -9 "${pids[@]}"; wait; } 2>/dev/null || true; rm -rf "$work" "$log"' EXIT
 fail() {
@@ -42,6 +45,7 @@ for program in oriond orion-attack orion-facts orion-run examples/lose_worker; d
 
 # The host's side, where it is to be had.
 if [[ "$parts" == *" host "* ]] && ! command -v vhost-device-vsock >/dev/null; then
+    [ $# -eq 0 ] || fail "vhost-device-vsock is missing; cargo install vhost-device-vsock"
     echo "vsock between a machine and its host is not tried: vhost-device-vsock is missing (cargo install)"
     parts=${parts/ host / }
 fi
@@ -86,7 +90,7 @@ ORION_SERVER=vsock:1:4711 lose_worker </dev/null 2>&1 |
 if asked loopback; then
     oriond serve --driver soft --warm 1 --socket none --token-file /orion/token --vsock 7500 2>/tmp/oriond.log &
     oriond=\$!
-    until grep -qs vsock:.*:7500 /tmp/oriond.log; do sleep 0.1; done
+    until grep -qs vsock:.*:7500 /tmp/oriond.log; do kill -0 \$oriond || { cat /tmp/oriond.log; exit 31; }; sleep 0.1; done
     ORION_SERVER=vsock:1:7500 ORION_TRANSPORT=vsock orion-facts ${ORION_VM_FACTS:---quiet --only copy} || exit 21
     ORION_SERVER=vsock:1:7500 ORION_TLS=1 ORION_VERBOSE=1 lose_worker </dev/null 2>&1 |
         grep -o 'transport vsock (encrypted by TLS 1.3)' || exit 22
@@ -94,7 +98,7 @@ if asked loopback; then
     touch /tmp/out
     ORION_SERVER=vsock:1:7500 lose_worker copy >/tmp/out 2>/tmp/said &
     asks=\$!
-    until grep -q copying /tmp/out; do sleep 0.1; done
+    until grep -q copying /tmp/out; do kill -0 \$asks || { cat /tmp/said; exit 32; }; sleep 0.1; done
     kill -9 \$oriond
     wait \$asks
     cat /tmp/out /tmp/said
@@ -113,7 +117,7 @@ if asked host; then
     # oriond's silence.
     ORION_SERVER=vsock:2:7411 lose_worker copy >/tmp/out 2>/tmp/said &
     asks=\$!
-    until grep -q copying /tmp/out; do sleep 0.1; done
+    until grep -q copying /tmp/out; do kill -0 \$asks || { cat /tmp/said; exit 33; }; sleep 0.1; done
     echo kill it >/dev/ttyS1
     wait \$asks
     cat /tmp/out /tmp/said
