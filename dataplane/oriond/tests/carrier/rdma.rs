@@ -12,7 +12,7 @@ use orion_transport::carrier::VerbsPort;
 use orion_transport::carrier::rdma::ends::End;
 use orion_transport::carrier::rdma::limits::{PLACED_BYTES_MAX, RING_BYTES};
 use orion_transport::carrier::rdma::window::Notice;
-use orion_transport::carrier::rdma::works::{Place, Work};
+use orion_transport::carrier::rdma::works::{Outcome, Place, Work};
 use orion_transport::carrier::rdma::{Device, Pair};
 use orion_transport::channel::Channel;
 use orion_wire::hello::{Welcome, kind};
