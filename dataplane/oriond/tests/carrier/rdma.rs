@@ -254,7 +254,8 @@ fn writing_what_is_being_read_ends_one_s_own_session_over_rdma() {
 fn lies_about_ones_own_ring_end_ones_own_session_over_rdma() {
     let server = serving();
     let mut bystander = Client::attach(&server, Transport::Rdma);
-    let lies: [(fn(&mut End), Option<Notice>, &str); 4] = [
+    type Change = fn(&mut End);
+    let lies: [(Change, Option<Notice>, &str); 4] = [
         (|_| {}, Some(Notice::Room(1 << 20)), "room in a ring for more than was sent"),
         (|end| end.ring.key ^= 0x100, None, "the queue pair failed"),
         (|end| end.ring.placed_key ^= 0x100, None, "the queue pair failed"),
