@@ -15,7 +15,7 @@ use orion_ring::memory::{HEAP_OFFSET, Layout, Which};
 use orion_ring::{Consumer, Memory, Producer};
 use orion_wire::record::{HEADER_BYTES, Header};
 
-use crate::kvm::{BELL, Machine, Registers, SHARED, STOP, load, store};
+use crate::kvm::{BELL, Machine, Registers, SHARED, STOP};
 use crate::report::Sample;
 use crate::timing::Times;
 
@@ -142,16 +142,16 @@ fn time_of_a_ring(machine: Machine, count: u64) -> Result<Times, String> {
     let running = machine.run(code, registers)?;
     let mut times = Times::new();
     let begin = Instant::now();
-    let (mut last, mut since) = (load(counted), Instant::now());
+    let (mut last, mut since) = (counted.load(), Instant::now());
     while last < count && begin.elapsed() < PATIENCE && !running.is_finished() {
-        let now = load(counted);
+        let now = counted.load();
         if now - last >= count / 100 {
             times.record_batch(since.elapsed(), (now - last) as u32);
             (last, since) = (now, Instant::now());
         }
         std::hint::spin_loop();
     }
-    store(ends, 1);
+    ends.store(1);
     joined(running)?;
     match last >= count {
         true => Ok(times),
