@@ -49,7 +49,7 @@ struct Cli {
 enum Command {
     /// The named workloads
     List,
-    /// Run workloads, or all of them
+    /// Run workloads: these, or most of them
     Run(Run),
     /// Two reports as a table; exits with 1 if anything became worse
     Compare { before: PathBuf, after: PathBuf },
@@ -92,7 +92,7 @@ enum Command {
 
 #[derive(Args)]
 struct Run {
-    /// Workloads, as `list` shows them [default: all but scaling]
+    /// Workloads, as `list` shows them [default: all but guest, which takes /dev/kvm, and scaling]
     names: Vec<String>,
     /// Where the results go, as JSON
     #[arg(short, long, value_name = "FILE")]
@@ -191,7 +191,7 @@ fn canonical(pieces: &Pieces, seconds: f64, transport: &str) -> Result<(), Strin
 
 fn run_named(pieces: Pieces, options: Run) -> Result<(), String> {
     let names = match options.names.is_empty() {
-        true => workload::NAMES.iter().map(|(name, _)| (*name).to_owned()).filter(|n| n != "scaling").collect(),
+        true => workload::by_default().map(str::to_owned).collect(),
         false => options.names,
     };
     if let (false, Some(other)) = (options.server.is_empty(), names.iter().find(|name| *name != "carriers")) {
