@@ -183,7 +183,7 @@ pub fn carriers(names: &[String]) -> Result<Vec<&'static Carrier>, String> {
         if carrier.leads_to == Leads::ToMachine {
             return Err(format!(
                 "{name} leads out of a virtual machine: run oriond serve {} on its host, and in the machine \
-                 orion-bench --server {}",
+                 orion-bench run carriers --server {}",
                 carrier.served_by, carrier.example
             ));
         }
@@ -347,6 +347,9 @@ mod tests {
         let why = |names: &[&str]| {
             carriers(&names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>()).expect_err("nobody offers it")
         };
+        let vsock = why(&["shm", "vsock"]);
+        assert!(vsock.contains("oriond serve --vsock on its host"), "{vsock}");
+        assert!(vsock.contains("orion-bench run carriers --server vsock:2:7411"), "{vsock}");
         let twice = why(&["ivshmem", "tcp", "ivshmem"]);
         assert!(twice.contains("ivshmem is named twice among the transports ivshmem,tcp,ivshmem"), "{twice}");
         assert!(why(&["pcie"]).contains("it is one of shm, tcp, rdma"));
