@@ -112,7 +112,7 @@ struct Run {
     transports: Vec<String>,
     /// carriers: a server that somebody else runs, such as rdma:gpu-node:7412, instead of one of this machine; the
     /// token comes from ORION_TOKEN or ORION_TOKEN_FILE
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["transports", "native"])]
     server: Vec<String>,
     /// scaling: processes, each with a session
     #[arg(long, value_delimiter = ',', default_value = "1,4,16,64")]
@@ -197,14 +197,18 @@ fn run_named(pieces: Pieces, options: Run) -> Result<(), String> {
     if let (false, Some(other)) = (options.server.is_empty(), names.iter().find(|name| *name != "carriers")) {
         return Err(format!("--server is for the workload carriers; {other} starts an oriond of its own"));
     }
-    let mut report = Report::new(&pieces.driver);
+    let servers = workload::carriers::servers(&options.server)?;
+    let behind = match servers.is_empty() {
+        true => pieces.driver.clone(),
+        false => format!("behind {}", servers.join(", ")),
+    };
     let settings = Settings {
         pieces,
         repeats: options.repeats.max(1),
         quick: options.quick,
         native: options.native,
         transports: options.transports,
-        servers: options.server,
+        servers,
         scaling: Sweep {
             sessions: options.sessions,
             threads: options.threads,
@@ -214,6 +218,8 @@ fn run_named(pieces: Pieces, options: Run) -> Result<(), String> {
             think: options.think,
         },
     };
+    workload::check(&names, &settings)?;
+    let mut report = Report::new(&behind);
     println!("{}", report.origin());
     for name in &names {
         eprintln!("{name} …");
