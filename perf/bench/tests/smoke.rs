@@ -101,6 +101,9 @@ fn each_carrier_has_rows_or_an_error_that_says_why_not() {
     refused(&["run", "codec", "--quick", "--transports", "tcp,tcp"], "tcp is named twice");
     refused(&["run", "codec", "--quick", "--transports", "vsock"], "orion-bench run carriers --server vsock:2:7411");
     refused(&["run", "codec", "nothing", "--quick"], "there is no workload \"nothing\"");
+    // Before anybody is asked there.
+    let elsewhere = ["deploy-check", "--server", "tcp:192.0.2.1:7411", "--verbs", "2.1,24"];
+    refused(&elsewhere, "nothing is predicted from tcp:192.0.2.1:7411");
     // What scaling offers, it is asked for; what it cannot measure, it says before anything is.
     refused(&["run", "scaling", "--quick", "--behind", "echo", "--transports", "rdma"], "oriond did not start: ");
     refused(&["run", "codec", "scaling", "--quick", "--transports", "shm,ivshmem"], "scaling: ivshmem is not measured");
