@@ -61,7 +61,10 @@ struct Candidate {
 pub fn check(shim: &Path, servers: &[String], model: Option<&Path>, verbs: Option<Verbs>) -> Result<(), String> {
     let model = Model::read(model)?;
     let wanted = match (verbs, servers.first()) {
-        (Some(verbs), Some(first)) => Some((verbs, rdma::Base::of(&Server::parse(first)?)?)),
+        (Some(verbs), Some(first)) => {
+            rdma::carrying(&model)?;
+            Some((verbs, rdma::Base::of(&Server::parse(first)?)?))
+        }
         _ => None,
     };
     println!("client: {} cores", Machine::here("").cores);

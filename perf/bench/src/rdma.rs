@@ -69,11 +69,16 @@ impl Base {
     }
 }
 
+/// Without it nothing is predicted.
+pub fn carrying(model: &Model) -> Result<f64, &'static str> {
+    model.carrying_us.value.ok_or(
+        "RDMA: nothing is predicted, carrying_us of the model is not measured; perf/suite/coefficients.py fills it",
+    )
+}
+
 /// `on` was measured of a server that was reached so.
 pub fn predicted(model: &Model, verbs: Verbs, base: Base, on: &Deployment) -> Result<Deployment, String> {
-    let carrying = model.carrying_us.value.ok_or(
-        "RDMA: nothing is predicted, carrying_us of the model is not measured; perf/suite/coefficients.py fills it",
-    )?;
+    let carrying = carrying(model)?;
     let own = match base {
         Base::SharedMemory => on.round_trip_us,
         // It has been carried already.
