@@ -115,8 +115,9 @@ class Measured:
         """Of a call that takes the driver next to nothing: what is left is both ends of a carrier, and the kernel."""
         shm, tcp = (self.values("launches", "short_call_us", mode) for mode in ("shm", "tcp"))
         if shm and tcp:
-            said = "launches short_call_us (cuMemPoolGetAttribute p50), tcp less shm on one machine, so with the kernel's"
-            self.set(coefficient, statistics.median(tcp) - statistics.median(shm), f"{said} loopback, {repeats(tcp)}")
+            more_us = statistics.median(tcp) - statistics.median(shm)
+            said = "launches short_call_us (cuMemPoolGetAttribute p50), tcp less shm on one machine"
+            self.set(coefficient, more_us, f"{said}, so with the kernel's loopback, {repeats(tcp)}")
 
     def put_round_trips(self, coefficient, step):
         values = self.values(step.workload, "round_trips_per_step", "shm")

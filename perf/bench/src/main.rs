@@ -80,7 +80,8 @@ enum Command {
         #[arg(long, value_name = "FILE")]
         model: Option<PathBuf>,
         /// Predict what the first server, one of this machine, would be over RDMA: microseconds that a write of few
-        /// bytes takes one way and GB/s that many carry, as ib_write_lat and ib_write_bw of perftest measure them between the two nodes
+        /// bytes takes one way and GB/s that many carry, as ib_write_lat and ib_write_bw of perftest measure them
+        /// between the two nodes
         #[arg(long, value_name = "US,GB/S", value_parser = rdma::Verbs::parse)]
         verbs: Option<rdma::Verbs>,
     },
