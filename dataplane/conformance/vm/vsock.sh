@@ -4,7 +4,8 @@
 #                          copies, TLS, and the end of oriond in a copy, all of it in the machine;
 #                          attack: the hostile client over it; host: the facts, an nvcc program and the end of oriond
 #                          in a copy, from the machine to its host; all of them by default (ORION_VM_FILTER,
-#                          ORION_VM_FACTS, ORION_ATTACK_SECONDS: other tests, other options of orion-facts, other than 60 s)
+#                          ORION_VM_FACTS, ORION_ATTACK_SECONDS: other tests, other options of orion-facts, other
+#                          than 60 s)
 # Needs what boot.sh does; for `host`, nvcc or PyPI to have it from, and vhost-device-vsock, which
 # `cargo install vhost-device-vsock` makes: it needs no kernel module of the host, and no root. Without it that part is
 # passed over.
@@ -41,7 +42,9 @@ built=$(dirname "$(dirname "$(realpath "$carrier")")")
 (umask 077; od -An -tx1 -N16 /dev/urandom | tr -d ' \n' >"$work/token")
 arguments=(--module vsock_loopback --file "$work/token=/orion/token"
     --file "$built/libcuda.so=/lib/orion/libcuda.so.1" --program "$carrier=carrier")
-for program in oriond orion-attack orion-facts orion-run examples/lose_worker; do arguments+=(--program "$built/$program"); done
+for program in oriond orion-attack orion-facts orion-run examples/lose_worker; do
+    arguments+=(--program "$built/$program")
+done
 
 # The host's side, where it is to be had.
 if [[ "$parts" == *" host "* ]] && ! command -v vhost-device-vsock >/dev/null; then
@@ -105,7 +108,8 @@ if asked loopback; then
     grep -q 'the session is lost' /tmp/said || exit 29
 fi
 if asked attack; then
-    ORION_QUIET=1 orion-attack run --oriond /bin/oriond --seconds ${ORION_ATTACK_SECONDS:-60} -- --vsock 7501 2>&1 || exit 30
+    ORION_QUIET=1 orion-attack run --oriond /bin/oriond --seconds ${ORION_ATTACK_SECONDS:-60} -- --vsock 7501 2>&1 ||
+        exit 30
 fi
 if asked host; then
     ORION_SERVER=vsock:2:7411 ORION_VERBOSE=1 lose_worker </dev/null >/tmp/said 2>&1
