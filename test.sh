@@ -151,8 +151,8 @@ if asked build && [ "$failed" -eq "$broken" ]; then
 fi
 step unit cargo test "${everything[@]}" --exclude orion-conformance --exclude orion-agent --no-fail-fast
 step unit tests tidy rows nvml
-step unit cargo test "${everything[@]}" --bin orion-rounds --bin orion-agent
-step pool env RUST_TEST_THREADS=8 cargo test "${everything[@]}" --test days --test pool --test original --no-fail-fast
+step unit cargo test "${everything[@]}" --bin orion-rounds --bin orion-limits --bin orion-agent
+step pool env RUST_TEST_THREADS="${RUST_TEST_THREADS:-8}" cargo test "${everything[@]}" --test days --test pool --test original --no-fail-fast
 step suite python3 perf/suite/test_suite.py
 step loom loom
 step facts tests facts heap matrix rounds limits lost guest
@@ -162,8 +162,13 @@ step frameworks tests frameworks coverage
 step fuzz fuzz
 step attack attack
 step portable tests portable
-if asked guest && [ "$wanted" = "  " ] && ! command -v qemu-system-x86_64 >/dev/null; then
-    echo "no program runs in a virtual machine, for that needs Debian's qemu-system-x86, busybox-static, cpio and kmod"
+can_boot() (
+    PATH=$PATH:/usr/sbin:/sbin
+    for tool in qemu-system-x86_64 busybox cpio modprobe; do command -v "$tool" >/dev/null || exit 1; done
+    [ -w /dev/shm ]
+)
+if [ "$wanted" = "  " ] && ! can_boot; then
+    echo "no program runs in a virtual machine: for that it takes Debian's qemu-system-x86, busybox-static, cpio and kmod"
 else
     step guest dataplane/conformance/vm/guest.sh ${ORION_BUILT:+"${CARGO_TARGET_DIR:-target}/debug"}
 fi

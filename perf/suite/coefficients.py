@@ -63,6 +63,8 @@ def filled(model, speed, network=None, source=None):
     measured.put(native["pageable_to_device_gbps"], "copies", "h2d_pageable_gbps", "native")
     measured.put(native["pageable_to_host_gbps"], "copies", "d2h_pageable_gbps", "native")
     measured.put_dispatch(model["dispatch_us"])
+    # Models of before have none.
+    measured.put_carrying(model.setdefault("carrying_us", unmeasured("speed.py")))
     over = {"network": Measured(network, source)} if network else {}
     for step in STEPS:
         workload = model["workloads"][step.name]
@@ -72,12 +74,12 @@ def filled(model, speed, network=None, source=None):
         for transport in ("shm", "tcp"):
             measured.put_slowdown(slowdown[transport], step.workload, transport)
         for name, measurement in over.items():
-            measurement.put_slowdown(slowdown.setdefault(name, unmeasured()), step.workload, "tcp")
+            measurement.put_slowdown(slowdown.setdefault(name, unmeasured("network.py")), step.workload, "tcp")
     return model
 
 
-def unmeasured():
-    return {"value": None, "source": "not measured yet: perf/suite/network.py"}
+def unmeasured(by):
+    return {"value": None, "source": f"not measured yet: perf/suite/{by}"}
 
 
 class Measured:
@@ -108,6 +110,14 @@ class Measured:
         if native and orion:
             more_us = max(0.0, statistics.median(orion) - statistics.median(native))
             self.set(coefficient, more_us, f"launches launch_us, shm less native and not below 0, {repeats(orion)}")
+
+    def put_carrying(self, coefficient):
+        """Of a call that takes the driver next to nothing: what is left is both ends of a carrier, and the kernel."""
+        shm, tcp = (self.values("launches", "short_call_us", mode) for mode in ("shm", "tcp"))
+        if shm and tcp:
+            more_us = statistics.median(tcp) - statistics.median(shm)
+            said = "launches short_call_us (cuMemPoolGetAttribute p50), tcp less shm on one machine"
+            self.set(coefficient, more_us, f"{said}, so with the kernel's loopback, {repeats(tcp)}")
 
     def put_round_trips(self, coefficient, step):
         values = self.values(step.workload, "round_trips_per_step", "shm")

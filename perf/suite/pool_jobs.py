@@ -4,12 +4,16 @@
     cargo build --release
     python3 perf/suite/pool_jobs.py --gmem 4096,8192 --kills 100 --out pool.json
     python3 perf/suite/pool_jobs.py --driver soft --kills 10        without a GPU
+    python3 perf/suite/pool_jobs.py --gmem "" --kills 0 --across 16384          a program with vGPUs on two GPUs
 
 Starts a controller, an oriond and an agent. A job for each limit runs at the same time: each has to see its own size
 in CUDA and in nvidia-smi, and to be refused memory at its own limit; orion-smi has to show all. Then jobs are killed
 with SIGKILL at random times of their lives, a few at once; measured is how long it takes until no worker of theirs is
 left, the GPU's memory is what it was, and the vGPUs are back in the pool. Exits 1 if anything was wrong or took longer
 than five seconds.
+
+With --across MIB a pool that spreads vGPUs gives a program two of them, which lie on two GPUs; what the suite's
+programs for two GPUs say there has to be what they say natively.
 """
 
 import argparse
@@ -26,6 +30,7 @@ import time
 from pathlib import Path
 
 from crowd import children_of
+from run import ENVIRONMENT, agree
 from server import find_driver
 
 HERE = Path(__file__).resolve().parent
@@ -34,14 +39,16 @@ LEFT_S_MAX = 5.0
 
 
 class Pool:
-    def __init__(self, options):
+    def __init__(self, options, placement="pack"):
         self.options, self.folder = options, Path(tempfile.mkdtemp(prefix="orion-pool-"))
+        self.placement = placement
         self.environment = dict(os.environ, HOME=str(self.folder))
         self.processes = []
 
     def start(self):
         settings = self.folder / "controller.yaml"
-        settings.write_text(f"controller:\n  listen_port: 0\ndatabase:\n  data-dir: {self.folder}/store\n")
+        controller = f"controller:\n  listen_port: 0\n  placement: {self.placement}\n"
+        settings.write_text(f"{controller}database:\n  data-dir: {self.folder}/store\n")
         self.run("controller", ["orion-controller", "start", "--config-file", settings])
         self.controller = self.said("controller", r"listening on (\S+)")
         driver = self.options.driver or find_driver()
@@ -149,6 +156,60 @@ def side_by_side(pool, options):
     return wrong
 
 
+def across(options):
+    """What differs from native in programs with two vGPUs, each on a GPU of its own."""
+    pool, wrong = Pool(options, "spread"), []
+    try:
+        pool.start()
+        alone = {**os.environ, **ENVIRONMENT}
+        asked = {**pool.environment, **ENVIRONMENT, "ORION_VGPU": "2", "ORION_GMEM": str(options.across)}
+        in_the_pool = [str(options.bin / "orion-run"), "--", options.python]
+        for arguments in ([], ["nccl"]):
+            name = " ".join(["several_gpus", *arguments])
+            program = [str(HERE / "workloads/several_gpus.py"), *arguments]
+            native = report_of([options.python, *program], alone)
+            shared = report_of([*in_the_pool, *program], asked, pool)
+            wrong += [f"{name}: {why}" for why in differences(native, shared)]
+            print(f"{name}: {len(native.get('checks', []))} checks; orion-smi meanwhile: {shared.get('smi')}")
+    finally:
+        pool.stop()
+    return wrong
+
+
+def report_of(command, environment, pool=None):
+    """What a program says in its last line, and what orion-smi shows of its vGPUs while it runs."""
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as errors:
+        program = subprocess.Popen(command, env=environment, stdout=out, stderr=errors)
+        shown = []
+        while program.poll() is None:
+            time.sleep(0.2)
+            if pool:
+                shown.append(re.findall(r"\d+/\d+", pool.smi("--pool")))
+        out.seek(0)
+        errors.seek(0)
+        lines = out.read().splitlines()
+        try:
+            said = json.loads(lines[-1])
+        except (IndexError, ValueError):
+            return {"failed": f"ended with {program.returncode}: {errors.read()[-1500:]}"}
+    if pool:
+        # With the fewest vGPUs that were free of each GPU.
+        said["smi"] = min(shown, default=None)
+    return said
+
+
+def differences(native, shared):
+    for side, said in (("natively", native), ("in the pool", shared)):
+        if "failed" in said or "skipped" in said:
+            return [f"{side} {said.get('failed') or said.get('skipped')}"]
+    ours, theirs = native["checks"], shared["checks"]
+    return [
+        f"{name} is {theirs.get(name)} in the pool and {ours.get(name)} natively"
+        for name in {**ours, **theirs}
+        if not agree(ours.get(name), theirs.get(name))
+    ]
+
+
 def killed(pool, options):
     """How long until nothing is left, per round of some jobs."""
     until("the warm workers are there", 60, lambda: pool.workers() >= 2)
@@ -187,6 +248,7 @@ def main():
     parser.add_argument("--gmem", default="4096,8192", help="MiB of the jobs that run side by side")
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--at-once", type=int, default=5, help="jobs that run when they are killed")
+    parser.add_argument("--across", type=int, metavar="MIB", help="a program with vGPUs of so much memory on two GPUs")
     parser.add_argument("--driver", help="oriond's driver, if not the one of this machine")
     parser.add_argument("--nvidia-smi", default="nvidia-smi", help="what the jobs ask; true asks nothing")
     parser.add_argument("--python", default=sys.executable)
@@ -202,6 +264,8 @@ def main():
             took = killed(pool, options)
     finally:
         pool.stop()
+    if options.across:
+        wrong += across(options)
     for name in ("workers", "memory", "vgpus") if took else ():
         times = sorted(t[name] if t[name] is not None else 99.0 for t in took)
         print(f"{options.kills} kills, {name}: median {times[len(times) // 2]:.2f} s, most {times[-1]:.2f} s")

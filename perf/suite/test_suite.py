@@ -371,7 +371,11 @@ class Coefficients(unittest.TestCase):
     def test_the_model_is_filled_from_what_was_measured(self):
         runs = {
             "small_ops": {"native": [done(10.0), done(12.0), done(11.0)], "shm": [done(5.5, round_trips_per_step=0.0)]},
-            "launches": {"native": [done(enqueue_ns=3000, launch_us=3)], "shm": [done(launch_us=3.25)]},
+            "launches": {
+                "native": [done(enqueue_ns=3000, launch_us=3)],
+                "shm": [done(launch_us=3.25, short_call_us=0.75)],
+                "tcp": [done(short_call_us=9.5), done(short_call_us=9.75), done(short_call_us=12.0)],
+            },
             "copies": {"native": [done(h2d_pinned_gbps=50, d2h_pinned_gbps=40)]},
         }
         model = coefficients.filled(self.model, {"machine": self.MACHINE, "runs": runs})
@@ -383,8 +387,27 @@ class Coefficients(unittest.TestCase):
         self.assertEqual(model["native"]["launch_us"]["value"], 3)
         self.assertEqual(model["native"]["pinned_gbps"]["value"], 40)
         self.assertEqual(model["dispatch_us"]["value"], 0.25)
+        self.assertEqual(model["carrying_us"]["value"], 9)
+        self.assertIn("tcp less shm on one machine", model["carrying_us"]["source"])
         # Nothing was measured of it, so it is as it was.
         self.assertEqual(model["workloads"]["training"], self.model["workloads"]["training"])
+
+    def test_a_model_of_before_gets_what_it_has_not(self):
+        del self.model["carrying_us"]
+        runs = {"launches": {"shm": [done(short_call_us=0.5)], "tcp": [done(short_call_us=8.5)]}}
+        filled = coefficients.filled(self.model, {"machine": self.MACHINE, "runs": runs})
+        self.assertEqual(filled["carrying_us"]["value"], 8)
+        nothing = coefficients.filled(self.model, {"machine": self.MACHINE, "runs": {}})
+        self.assertIsNone(nothing["carrying_us"]["value"])
+
+    def test_the_shipped_carrying_is_that_of_its_report(self):
+        report = json.loads((coefficients.MODEL.parents[1] / "reports/2026-11-h200-all-goals.json").read_text())
+        [call] = [row["median"] for row in report["rows"] if row["metric"] == "short_call_us"]
+        runs = {"launches": {mode: [done(short_call_us=call[mode])] for mode in ("shm", "tcp")}}
+        filled = coefficients.filled(self.model, {"machine": report["machine"], "runs": runs})
+        ours, shipped = filled["carrying_us"], self.model["carrying_us"]
+        self.assertEqual(ours["value"], shipped["value"])
+        self.assertEqual(ours["source"].split(", one repeat")[0], shipped["source"].split(", median of 5")[0])
 
     def test_a_network_is_kept_apart_from_one_machine(self):
         runs = {"gpt2": {"native": [done(8.0)], "tcp": [done(10.0)]}}

@@ -1,10 +1,13 @@
 //! A client that says whatever it likes, over any carrier.
 
-// UNSAFETY: reads and writes the session's heap by address.
+// UNSAFETY: reads and writes the session's heap by address, and words of its rings by their places.
 
+use std::mem::offset_of;
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use orion_ring::control::{Control, PLACED_OFFSET, placed_words};
 use orion_ring::memory::Which;
 use orion_ring::{Consumer, Heap, Memory, Producer, Spin};
 
@@ -41,6 +44,42 @@ pub struct Client {
     pub push_patience: Duration,
 }
 
+/// What a ring's words say.
+#[derive(Debug, Clone, Copy)]
+pub enum RingWord {
+    Head,
+    /// Where a device says that it has written up to, whole.
+    Placed,
+    /// And not.
+    HalfPlaced,
+    Tail,
+    ConsumerSleeps,
+    ProducerSleeps,
+}
+
+impl RingWord {
+    pub const ALL: [RingWord; 6] = [
+        RingWord::Head,
+        RingWord::Placed,
+        RingWord::HalfPlaced,
+        RingWord::Tail,
+        RingWord::ConsumerSleeps,
+        RingWord::ProducerSleeps,
+    ];
+
+    fn bytes(self, word: u64) -> (usize, Vec<u8>) {
+        let (at, words) = match self {
+            RingWord::Head => (offset_of!(Control, head), vec![word]),
+            RingWord::Placed => (offset_of!(Control, head) + PLACED_OFFSET, placed_words(word).to_vec()),
+            RingWord::HalfPlaced => (offset_of!(Control, head) + PLACED_OFFSET, vec![word]),
+            RingWord::Tail => (offset_of!(Control, tail), vec![word]),
+            RingWord::ConsumerSleeps => (offset_of!(Control, consumer_sleeps), vec![word]),
+            RingWord::ProducerSleeps => (offset_of!(Control, producer_sleeps), vec![word]),
+        };
+        (at, words.into_iter().flat_map(u64::to_le_bytes).collect())
+    }
+}
+
 /// What came of a call.
 pub enum Answer {
     Reply(u32, Vec<u8>),
@@ -50,6 +89,15 @@ pub enum Answer {
 }
 
 impl Client {
+    /// Writes a word of a ring that nobody but the two sides' rings write.
+    pub fn spoil(&self, which: Which, what: RingWord, word: u64) {
+        let Some(memory) = &self.memory else { return };
+        let (at, bytes) = what.bytes(word);
+        let at = (which.place().0 + at as u64) as i64;
+        // SAFETY: the bytes are a slice's; whatever comes of them is what this is for.
+        unsafe { libc::pwrite(memory.fd().as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), at) };
+    }
+
     pub fn attach(server: &Server, token: &str) -> Result<Client, String> {
         let token = Token::new(token, "orion-attack")?;
         let caller = Caller::new("orion-attack", Some(token));

@@ -1,5 +1,5 @@
 //! A hostile client, and a witness beside it: every operation of the table and every message besides, with values that
-//! are not its own, sent to a real oriond over both carriers.
+//! are not its own, sent to a real oriond over each carrier that it offers.
 //!
 //! A session that breaks a rule is to end with an error or with one line in oriond's log. oriond and the witness have
 //! to live, what the witness copies has to come back as it was, no worker may end by a signal or a panic, and nothing
@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 use clap::{Parser, Subcommand, ValueEnum};
 use orion_transport::client::Server;
 use server::Oriond;
-use server_log::{crashes, worker_of};
+use server_log::{complaints, crashes, worker_of};
 
 #[derive(Parser)]
 #[command(version, about = "Attacks an oriond of its own, with the software GPU")]
@@ -179,8 +179,7 @@ fn attack(oriond: &std::path::Path, serve: &[String], seconds: u64, seed: u64, m
         };
         findings.push(format!("worker {worker} ended by {status}, {text}"));
     }
-    let lost_lines = log.lines().filter(|l| l.contains("log lines were lost here"));
-    findings.extend(lost_lines.map(|l| format!("oriond's log is not whole: {l}")));
+    findings.extend(complaints(&log));
     threads.extend(log.lines().filter_map(worker_of));
     match kernel.crashes(&threads) {
         Ok((ours, others)) => {
@@ -189,10 +188,6 @@ fn attack(oriond: &std::path::Path, serve: &[String], seconds: u64, seed: u64, m
         }
         Err(why) => println!("{why}"),
     }
-    let panics: Vec<&str> = log.lines().filter(|l| l.contains("panicked at")).collect();
-    findings.extend(panics.iter().map(|l| format!("a panic: {l}")));
-    let uncharged = log.lines().filter(|l| l.contains("the ledger lacks"));
-    findings.extend(uncharged.map(|l| format!("device memory beyond what was charged: {l}")));
     println!("{sessions} sessions, {sent} messages, {succeeded} done, {lost} sessions ended for a broken rule");
     if unwatched > 0 {
         println!("{unwatched} sessions whose worker could not be looked into from here");
@@ -303,9 +298,13 @@ fn growth(oriond: &std::path::Path, way: grow::Way, transport: &str, seconds: u6
     if !server.is_alive() {
         return Err(format!("oriond is gone:\n{}", server.end()));
     }
-    let died = crashes(&server.end());
+    let log = server.end();
+    let died = crashes(&log);
     if !died.is_empty() {
         return Err(format!("workers died: {died:?}"));
+    }
+    if let Some(complaint) = complaints(&log).into_iter().next() {
+        return Err(complaint);
     }
     if mib(g.oriond) > ORIOND_MIB_MAX || mib(g.worker) > budget + BETWEEN_LOOKS_MIB {
         return Err("that is too much".to_owned());

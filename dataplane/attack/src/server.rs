@@ -22,10 +22,8 @@ pub fn token_from_environment() -> String {
 pub struct Oriond {
     child: Child,
     addresses: Vec<Server>,
-    /// Memory of a guest that there is not.
-    segment: PathBuf,
-    folder: PathBuf,
     log: PathBuf,
+    _files: Files,
 }
 
 /// Sessions at the same time: a witness, the hostile client, and the hostile client before, which is about to end.
@@ -53,10 +51,11 @@ impl Oriond {
         environment: &[(&str, &str)],
     ) -> Result<Oriond, String> {
         let folder = std::env::temp_dir().join(format!("orion-attack-{}", std::process::id()));
+        let segment = Path::new("/dev/shm").join(folder.file_name().expect("it has a name"));
+        let files = Files { folder: folder.clone(), segment: segment.clone() };
         std::fs::create_dir_all(&folder).map_err(|e| format!("creating {}: {e}", folder.display()))?;
         let (socket, log, token) = (folder.join("oriond.sock"), folder.join("log"), folder.join("token"));
         write_private(&token, SECRET)?;
-        let segment = Path::new("/dev/shm").join(folder.file_name().expect("it has a name"));
         write_private(&segment, "")?;
         std::fs::OpenOptions::new()
             .write(true)
@@ -88,19 +87,22 @@ impl Oriond {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(file);
-        // SAFETY: fcntl is async-signal-safe.
+        // SAFETY: both are async-signal-safe.
         unsafe {
-            command.pre_exec(move || match libc::fcntl(fd, libc::F_SETFD, 0) {
-                0 => Ok(()),
-                _ => Err(std::io::Error::last_os_error()),
+            command.pre_exec(move || {
+                // It ends with this process, however that does.
+                match libc::fcntl(fd, libc::F_SETFD, 0) | libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM) {
+                    0 => Ok(()),
+                    _ => Err(std::io::Error::last_os_error()),
+                }
             });
         }
         let child = command.spawn().map_err(|e| format!("starting {}: {e}", program.display()))?;
         drop(theirs);
+        let mut oriond = Oriond { child, addresses: Vec::new(), log, _files: files };
         let mut line = String::new();
         BufReader::new(std::fs::File::from(ready)).read_line(&mut line).map_err(|e| format!("waiting: {e}"))?;
-        let addresses = line.split_whitespace().map(Server::parse).collect::<Result<Vec<_>, _>>()?;
-        let oriond = Oriond { child, addresses, segment, folder, log };
+        oriond.addresses = line.split_whitespace().map(Server::parse).collect::<Result<Vec<_>, _>>()?;
         if line.is_empty() {
             return Err(format!("oriond did not start:\n{}", oriond.end()));
         }
@@ -139,6 +141,18 @@ impl Drop for Oriond {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// What an oriond leaves behind.
+struct Files {
+    folder: PathBuf,
+    /// Memory of a guest that there is not.
+    segment: PathBuf,
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.segment);
         let _ = std::fs::remove_dir_all(&self.folder);
     }

@@ -14,6 +14,13 @@ pub fn crashes(log: &str) -> Vec<(u32, String)> {
     log.lines().filter_map(died).collect()
 }
 
+/// What else it must not say: a panic, device memory that nobody was charged for, lines that are missing.
+pub fn complaints(log: &str) -> Vec<String> {
+    let wrong = ["panicked at", "the ledger lacks", "log lines were lost here"];
+    let is_wrong = |line: &&str| wrong.iter().any(|text| line.contains(text));
+    log.lines().filter(is_wrong).map(|line| format!("oriond's log says: {line}")).collect()
+}
+
 /// The worker that a line of oriond's log is about.
 pub fn worker_of(line: &str) -> Option<u32> {
     let (_, rest) = line.split_once(" worker=")?;

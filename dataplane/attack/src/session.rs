@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use orion_cuda::sys::*;
+use orion_ring::memory::Which;
 use orion_transport::client::Server;
 use orion_wire::generated::ops;
 use orion_wire::handle::Handle;
@@ -20,13 +21,15 @@ use orion_wire::message::pool::DeviceGetDefaultMemPool;
 use orion_wire::record::{Header, op};
 use orion_wire::{Kind, Writer};
 
-use crate::client::{Answer, Client, body, empty_node, first_word, is_reply, words};
+use crate::client::{Answer, Client, RingWord, body, empty_node, first_word, is_reply, words};
 use crate::field::{Arsenal, Field, PTX};
 use crate::messages::{BY_HAND, COPIES, DECLARED, FATAL};
 use crate::worker::{self, Worker};
 
 const MEMORY_BYTES: u64 = 1 << 20;
 const PATIENCE: Duration = Duration::from_millis(300);
+/// Most sessions do not survive it.
+const RING_SPOILED_ONE_IN: u64 = 600;
 /// The beginning of the program's own file.
 const ELF: &[u8] = b"\x7fELF\x02\x01\x01";
 
@@ -92,6 +95,7 @@ impl Seen<'_> {
 
 struct Session<'a> {
     client: Client,
+    is_shared: bool,
     worker: Worker,
     seen: Seen<'a>,
     outcome: Outcome,
@@ -122,7 +126,8 @@ impl<'a> Session<'a> {
         begin(&mut client, &mut arsenal)?;
         let under_way = HashMap::new();
         let seen = Seen { arsenal, canary, under_way, leaked: false, broken: false, succeeded: 0 };
-        Ok(Session { client, worker, seen, outcome, last: VecDeque::new(), late: 0 })
+        let is_shared = server.transport() == "shm";
+        Ok(Session { client, is_shared, worker, seen, outcome, last: VecDeque::new(), late: 0 })
     }
 
     fn goes_on(&mut self) -> bool {
@@ -133,6 +138,20 @@ impl<'a> Session<'a> {
 
     fn send_one(&mut self) {
         let a = &mut self.seen.arsenal;
+        // Where the pages are the worker's own as well.
+        if self.is_shared && a.random.one_in(RING_SPOILED_ONE_IN) {
+            let rings = [Which::Command, Which::Reply, Which::Event];
+            let which = rings[a.random.below(3) as usize];
+            let what = RingWord::ALL[a.random.below(RingWord::ALL.len() as u64) as usize];
+            let word = match a.random.below(4) {
+                0 => a.random.word(),
+                1 => [0, 1, u64::MAX, 1 << 40][a.random.below(4) as usize],
+                // Where it may be, or beside that.
+                _ => a.random.word() % (4 << 20),
+            };
+            self.client.spoil(which, what, word);
+            self.last.push_back(format!("{what:?} of {which:?} is {word:#x}"));
+        }
         let (op, fields) = pick(a);
         let body = a.message(fields);
         let posted = a.random.one_in(3);

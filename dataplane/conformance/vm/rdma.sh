@@ -13,6 +13,9 @@ set -euo pipefail
 root=$(cd "$(dirname "$0")/../../.." && pwd)
 cd "$root"
 parts=" ${*:-pipe carrier facts programs attack} "
+for part in $parts; do
+    [[ " pipe carrier facts programs attack " == *" $part "* ]] || { echo "vm: $part is no part" >&2; exit 2; }
+done
 tests=${ORION_VM_FILTER:-rdma --skip an_idle_session}
 facts=${ORION_VM_FACTS:---quiet --skip twenty_thousand_use_it_one_after_the_other}
 

@@ -4,7 +4,8 @@
 #                          copies, TLS, and the end of oriond in a copy, all of it in the machine;
 #                          attack: the hostile client over it; host: the facts, an nvcc program and the end of oriond
 #                          in a copy, from the machine to its host; all of them by default (ORION_VM_FILTER,
-#                          ORION_VM_FACTS, ORION_ATTACK_SECONDS: other tests, other options of orion-facts, other than 60 s)
+#                          ORION_VM_FACTS, ORION_ATTACK_SECONDS: other tests, other options of orion-facts, other
+#                          than 60 s)
 # Needs what boot.sh does; for `host`, nvcc or PyPI to have it from, and vhost-device-vsock, which
 # `cargo install vhost-device-vsock` makes: it needs no kernel module of the host, and no root. Without it that part is
 # passed over.
@@ -14,12 +15,15 @@ set -euo pipefail
 root=$(cd "$(dirname "$0")/../../.." && pwd)
 cd "$root"
 parts=" ${*:-carrier loopback attack host} "
+for part in $parts; do
+    [[ " carrier loopback attack host " == *" $part "* ]] || { echo "vsock: $part is no part" >&2; exit 2; }
+done
 tests=${ORION_VM_FILTER:-vsock --skip an_idle_session}
 facts=${ORION_VM_FACTS:---quiet --skip twenty_thousand_use_it_one_after_the_other}
 PATH=$PATH:${CARGO_HOME:-$HOME/.cargo}/bin
 
 log=$(mktemp)
-work=$(mktemp -d /dev/shm/orion-vsock.XXXXXX)
+work=$(mktemp -d)
 pids=()
 trap '{ [ ${#pids[@]} -eq 0 ] || kill -9 "${pids[@]}"; wait; } 2>/dev/null || true; rm -rf "$work" "$log"' EXIT
 fail() {
@@ -38,10 +42,13 @@ built=$(dirname "$(dirname "$(realpath "$carrier")")")
 (umask 077; od -An -tx1 -N16 /dev/urandom | tr -d ' \n' >"$work/token")
 arguments=(--module vsock_loopback --file "$work/token=/orion/token"
     --file "$built/libcuda.so=/lib/orion/libcuda.so.1" --program "$carrier=carrier")
-for program in oriond orion-attack orion-facts orion-run examples/lose_worker; do arguments+=(--program "$built/$program"); done
+for program in oriond orion-attack orion-facts orion-run examples/lose_worker; do
+    arguments+=(--program "$built/$program")
+done
 
 # The host's side, where it is to be had.
 if [[ "$parts" == *" host "* ]] && ! command -v vhost-device-vsock >/dev/null; then
+    [ $# -eq 0 ] || fail "vhost-device-vsock is missing; cargo install vhost-device-vsock"
     echo "vsock between a machine and its host is not tried: vhost-device-vsock is missing (cargo install)"
     parts=${parts/ host / }
 fi
@@ -86,7 +93,7 @@ ORION_SERVER=vsock:1:4711 lose_worker </dev/null 2>&1 |
 if asked loopback; then
     oriond serve --driver soft --warm 1 --socket none --token-file /orion/token --vsock 7500 2>/tmp/oriond.log &
     oriond=\$!
-    until grep -qs vsock:.*:7500 /tmp/oriond.log; do sleep 0.1; done
+    until grep -qs vsock:.*:7500 /tmp/oriond.log; do kill -0 \$oriond || { cat /tmp/oriond.log; exit 31; }; sleep 0.1; done
     ORION_SERVER=vsock:1:7500 ORION_TRANSPORT=vsock orion-facts ${ORION_VM_FACTS:---quiet --only copy} || exit 21
     ORION_SERVER=vsock:1:7500 ORION_TLS=1 ORION_VERBOSE=1 lose_worker </dev/null 2>&1 |
         grep -o 'transport vsock (encrypted by TLS 1.3)' || exit 22
@@ -94,14 +101,15 @@ if asked loopback; then
     touch /tmp/out
     ORION_SERVER=vsock:1:7500 lose_worker copy >/tmp/out 2>/tmp/said &
     asks=\$!
-    until grep -q copying /tmp/out; do sleep 0.1; done
+    until grep -q copying /tmp/out; do kill -0 \$asks || { cat /tmp/said; exit 32; }; sleep 0.1; done
     kill -9 \$oriond
     wait \$asks
     cat /tmp/out /tmp/said
     grep -q 'the session is lost' /tmp/said || exit 29
 fi
 if asked attack; then
-    ORION_QUIET=1 orion-attack run --oriond /bin/oriond --seconds ${ORION_ATTACK_SECONDS:-60} -- --vsock 7501 2>&1 || exit 30
+    ORION_QUIET=1 orion-attack run --oriond /bin/oriond --seconds ${ORION_ATTACK_SECONDS:-60} -- --vsock 7501 2>&1 ||
+        exit 30
 fi
 if asked host; then
     ORION_SERVER=vsock:2:7411 ORION_VERBOSE=1 lose_worker </dev/null >/tmp/said 2>&1
@@ -113,7 +121,7 @@ if asked host; then
     # oriond's silence.
     ORION_SERVER=vsock:2:7411 lose_worker copy >/tmp/out 2>/tmp/said &
     asks=\$!
-    until grep -q copying /tmp/out; do sleep 0.1; done
+    until grep -q copying /tmp/out; do kill -0 \$asks || { cat /tmp/said; exit 33; }; sleep 0.1; done
     echo kill it >/dev/ttyS1
     wait \$asks
     cat /tmp/out /tmp/said

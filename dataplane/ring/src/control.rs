@@ -65,6 +65,9 @@ pub struct Control {
     pub producer_sleeps: Line<AtomicU32>,
 }
 
+/// Where in [`Control`] a producer says how far it has written, for code that has to follow the words by itself.
+pub const HEAD_OFFSET: usize = std::mem::offset_of!(Control, head.own);
+
 impl Control {
     #[cfg(all(test, loom))]
     fn new() -> Control {

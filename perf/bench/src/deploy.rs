@@ -60,6 +60,13 @@ struct Candidate {
 
 pub fn check(shim: &Path, servers: &[String], model: Option<&Path>, verbs: Option<Verbs>) -> Result<(), String> {
     let model = Model::read(model)?;
+    let wanted = match (verbs, servers.first()) {
+        (Some(verbs), Some(first)) => {
+            rdma::carrying(&model)?;
+            Some((verbs, rdma::Base::of(&Server::parse(first)?)?))
+        }
+        _ => None,
+    };
     println!("client: {} cores", Machine::here("").cores);
     let mut candidates = Vec::new();
     for text in servers {
@@ -69,8 +76,8 @@ pub fn check(shim: &Path, servers: &[String], model: Option<&Path>, verbs: Optio
         candidates.push(candidate);
     }
     println!("\n{}", advice(&candidates));
-    match (verbs, candidates.first()) {
-        (Some(verbs), Some(first)) => prediction(&model, verbs, first),
+    match (wanted, candidates.first()) {
+        (Some((verbs, base)), Some(first)) => prediction(&model, verbs, base, first),
         _ if candidates.iter().any(|c| c.server.carrier.device.is_some()) => Ok(()),
         _ => {
             println!("\nRDMA: nothing is predicted, for nothing was measured of a device. {}", rdma::how_to_measure());
@@ -80,8 +87,8 @@ pub fn check(shim: &Path, servers: &[String], model: Option<&Path>, verbs: Optio
 }
 
 /// What the first server would be over RDMA. Every line says that nobody has measured it.
-fn prediction(model: &Model, verbs: Verbs, of: &Candidate) -> Result<(), String> {
-    let on = rdma::predicted(model, verbs, of.server.transport(), &of.on)?;
+fn prediction(model: &Model, verbs: Verbs, base: rdma::Base, of: &Candidate) -> Result<(), String> {
+    let on = rdma::predicted(model, verbs, base, &of.on)?;
     println!("\npredicted, RDMA to {}: {} us one way, {} GB/s", of.server, digits(verbs.us), digits(verbs.gbps));
     rdma::ASSUMPTIONS.iter().for_each(|line| println!("  assumed                {line}"));
     println!("  predicted              call with answer {} us", digits(on.round_trip_us));

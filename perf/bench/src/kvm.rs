@@ -10,6 +10,7 @@ use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
@@ -138,7 +139,8 @@ pub struct Machine {
     /// What the kernel says of the processor's exits.
     run: Mapped,
     own: Mapped,
-    shared: Mapped,
+    /// Of the words of it, too, which may outlive the machine.
+    shared: Arc<Mapped>,
 }
 
 impl Machine {
@@ -169,7 +171,7 @@ impl Machine {
             use std::os::fd::AsFd;
             Mapped::new(Some(processor.as_fd()), bytes as usize).map_err(failed("mapping its processor"))?
         };
-        let machine = Machine { machine, processor, run, own, shared };
+        let machine = Machine { machine, processor, run, own, shared: Arc::new(shared) };
         machine.write_page_tables();
         machine.enter_user_mode().map_err(failed("setting its processor up"))?;
         Ok(machine)
@@ -207,9 +209,9 @@ impl Machine {
     }
 
     /// A word of what is shared.
-    pub fn word(&self, at: usize) -> *const AtomicU64 {
+    pub fn word(&self, at: usize) -> Word {
         assert!(at.is_multiple_of(8) && at + 8 <= self.shared.bytes);
-        self.shared.at.wrapping_add(at).cast()
+        Word { memory: self.shared.clone(), at }
     }
 
     /// The first GiB, each address for itself, in pages of 2 MiB, which user mode may write.
@@ -250,16 +252,27 @@ impl Machine {
     }
 }
 
-/// Stores where the machine looks, and nobody else writes.
-pub fn store(word: *const AtomicU64, value: u64) {
-    // SAFETY: [`Machine::word`] gave it, and the machine's memory outlives its thread, whose handle the caller has.
-    unsafe { &*word }.store(value, Ordering::SeqCst);
+/// A word of what is shared with a machine, which keeps it mapped: a machine that ends with an error is gone at once.
+pub struct Word {
+    memory: Arc<Mapped>,
+    /// A multiple of eight, inside the mapping.
+    at: usize,
 }
 
-/// Loads what the machine counts.
-pub fn load(word: *const AtomicU64) -> u64 {
-    // SAFETY: as in [`store`].
-    unsafe { &*word }.load(Ordering::SeqCst)
+impl Word {
+    fn atomic(&self) -> &AtomicU64 {
+        // SAFETY: [`Machine::word`] has checked that it is aligned and inside the mapping, which lives as long as this;
+        // the machine, and whoever else maps the file, reaches it from outside this program.
+        unsafe { &*self.memory.at.add(self.at).cast::<AtomicU64>() }
+    }
+
+    pub fn store(&self, value: u64) {
+        self.atomic().store(value, Ordering::SeqCst);
+    }
+
+    pub fn load(&self) -> u64 {
+        self.atomic().load(Ordering::SeqCst)
+    }
 }
 
 struct Mapped {
@@ -269,6 +282,8 @@ struct Mapped {
 
 // SAFETY: a plain mapping, which goes with this object.
 unsafe impl Send for Mapped {}
+// SAFETY: of one that is shared, threads have words alone, which are atomics.
+unsafe impl Sync for Mapped {}
 
 impl Mapped {
     fn new(file: Option<BorrowedFd<'_>>, bytes: usize) -> io::Result<Mapped> {
@@ -299,4 +314,29 @@ fn made(fd: i32, request: u64) -> io::Result<OwnedFd> {
     let new = ioctl(fd, request, 0)?;
     // SAFETY: a new descriptor that nobody else owns.
     Ok(unsafe { OwnedFd::from_raw_fd(new) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// It ends with a fault that nobody in it handles, as one does whose code is wrong.
+    #[test]
+    fn words_outlive_a_machine_that_ends_with_an_error() {
+        use std::io::Write;
+        use std::os::fd::AsFd;
+        if let Err(e) = OpenOptions::new().read(true).write(true).open("/dev/kvm") {
+            let said = writeln!(io::stderr(), "no machine was ended, for there is none here: /dev/kvm: {e}");
+            return said.expect("somebody reads what tests say");
+        }
+        let memory = orion_ring::sealed(c"orion-test", 4096).expect("a file in memory");
+        let machine = Machine::new(memory.as_fd(), 4096).expect("a machine");
+        let word = machine.word(64);
+        const UNDEFINED: &[u8] = &[0x0f, 0x0b];
+        let ended = machine.run(UNDEFINED, Registers::default()).expect("a thread").join().expect("no panic");
+        let why = ended.err().expect("no such instruction");
+        assert!(why.contains("has ended for reason"), "{why}");
+        word.store(7);
+        assert_eq!(word.load(), 7);
+    }
 }

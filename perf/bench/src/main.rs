@@ -49,7 +49,7 @@ struct Cli {
 enum Command {
     /// The named workloads
     List,
-    /// Run workloads, or all of them
+    /// Run workloads: these, or most of them
     Run(Run),
     /// Two reports as a table; exits with 1 if anything became worse
     Compare { before: PathBuf, after: PathBuf },
@@ -79,8 +79,9 @@ enum Command {
         /// Coefficients instead of the built-in ones
         #[arg(long, value_name = "FILE")]
         model: Option<PathBuf>,
-        /// Predict what the first server would be over RDMA: microseconds that a write of few bytes takes one way and
-        /// GB/s that many carry, as ib_write_lat and ib_write_bw of perftest measure them between the two nodes
+        /// Predict what the first server, one of this machine, would be over RDMA: microseconds that a write of few
+        /// bytes takes one way and GB/s that many carry, as ib_write_lat and ib_write_bw of perftest measure them
+        /// between the two nodes
         #[arg(long, value_name = "US,GB/S", value_parser = rdma::Verbs::parse)]
         verbs: Option<rdma::Verbs>,
     },
@@ -92,7 +93,7 @@ enum Command {
 
 #[derive(Args)]
 struct Run {
-    /// Workloads, as `list` shows them [default: all but scaling]
+    /// Workloads, as `list` shows them [default: all but guest, which takes /dev/kvm, and scaling]
     names: Vec<String>,
     /// Where the results go, as JSON
     #[arg(short, long, value_name = "FILE")]
@@ -112,7 +113,7 @@ struct Run {
     transports: Vec<String>,
     /// carriers: a server that somebody else runs, such as rdma:gpu-node:7412, instead of one of this machine; the
     /// token comes from ORION_TOKEN or ORION_TOKEN_FILE
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["transports", "native"])]
     server: Vec<String>,
     /// scaling: processes, each with a session
     #[arg(long, value_delimiter = ',', default_value = "1,4,16,64")]
@@ -191,20 +192,24 @@ fn canonical(pieces: &Pieces, seconds: f64, transport: &str) -> Result<(), Strin
 
 fn run_named(pieces: Pieces, options: Run) -> Result<(), String> {
     let names = match options.names.is_empty() {
-        true => workload::NAMES.iter().map(|(name, _)| (*name).to_owned()).filter(|n| n != "scaling").collect(),
+        true => workload::by_default().map(str::to_owned).collect(),
         false => options.names,
     };
     if let (false, Some(other)) = (options.server.is_empty(), names.iter().find(|name| *name != "carriers")) {
         return Err(format!("--server is for the workload carriers; {other} starts an oriond of its own"));
     }
-    let mut report = Report::new(&pieces.driver);
+    let servers = workload::carriers::servers(&options.server)?;
+    let behind = match servers.is_empty() {
+        true => pieces.driver.clone(),
+        false => format!("behind {}", servers.join(", ")),
+    };
     let settings = Settings {
         pieces,
         repeats: options.repeats.max(1),
         quick: options.quick,
         native: options.native,
         transports: options.transports,
-        servers: options.server,
+        servers,
         scaling: Sweep {
             sessions: options.sessions,
             threads: options.threads,
@@ -214,6 +219,8 @@ fn run_named(pieces: Pieces, options: Run) -> Result<(), String> {
             think: options.think,
         },
     };
+    workload::check(&names, &settings)?;
+    let mut report = Report::new(&behind);
     println!("{}", report.origin());
     for name in &names {
         eprintln!("{name} …");

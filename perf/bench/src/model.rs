@@ -26,6 +26,7 @@ pub struct Model {
     /// A worker's own work for one posted launch, besides the driver's.
     pub dispatch_us: Coefficient,
     /// What both ends of a carrier over a network add to a call, the network's own time left out.
+    #[serde(default = "Coefficient::absent")]
     pub carrying_us: Coefficient,
     pub workloads: BTreeMap<String, Workload>,
 }
@@ -62,6 +63,13 @@ pub struct Workload {
 pub struct Coefficient {
     pub value: Option<f64>,
     pub source: String,
+}
+
+impl Coefficient {
+    /// Of a file that was written before there was such a coefficient.
+    fn absent() -> Coefficient {
+        Coefficient { value: None, source: "not in the file".into() }
+    }
 }
 
 /// What was measured of a deployment.
@@ -223,6 +231,19 @@ mod tests {
         assert_eq!(expected.slowdown, Err("not measured: step_us".into()));
         let nothing = model().expect(&Workload { round_trips: unknown, ..workload() }, &DEPLOYMENT);
         assert_eq!(nothing, Err("not measured: round_trips".into()));
+    }
+
+    #[test]
+    fn a_model_of_before_is_read_and_what_it_has_not_is_not_measured() {
+        let mut older: serde_json::Value = serde_json::from_str(SHIPPED).unwrap();
+        assert!(older.as_object_mut().unwrap().remove("carrying_us").is_some());
+        let path = std::env::temp_dir().join(format!("orion-bench-model-{}.json", std::process::id()));
+        std::fs::write(&path, older.to_string()).unwrap();
+        let model = Model::read(Some(&path));
+        std::fs::remove_file(&path).unwrap();
+        let model = model.unwrap();
+        assert_eq!(model.carrying_us.value, None);
+        model.expect(&model.workloads["training"], &DEPLOYMENT).unwrap().slowdown.unwrap();
     }
 
     #[test]

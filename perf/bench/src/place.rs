@@ -85,11 +85,46 @@ pub fn real_driver() -> Option<PathBuf> {
 /// An oriond that ends with its owner.
 pub struct Oriond {
     child: Child,
-    folder: PathBuf,
+    folder: Folder,
     /// Where it listens, by each carrier that it offers.
     addresses: Vec<Server>,
     /// What it shares with a guest, if it does.
-    guest: Option<PathBuf>,
+    _guest: Option<GuestFile>,
+}
+
+/// Goes with its owner, and what is in it.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn create(path: PathBuf) -> Result<Folder, String> {
+        std::fs::create_dir_all(&path).map_err(|e| format!("creating {} failed: {e}", path.display()))?;
+        Ok(Folder(path))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// In place of a virtual machine's memory. Goes with its owner: it is memory of this machine.
+struct GuestFile(PathBuf);
+
+impl GuestFile {
+    fn create(path: PathBuf) -> Result<GuestFile, String> {
+        let failed = |e| format!("making {} for a guest's memory failed: {e}", path.display());
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).map_err(failed)?;
+        let guest = GuestFile(path.clone());
+        file.set_len(GUEST_BYTES).map_err(failed)?;
+        Ok(guest)
+    }
+}
+
+impl Drop for GuestFile {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
 }
 
 /// Of the file that stands for a virtual machine's memory: enough for pinned copies of 256 MiB.
@@ -114,10 +149,9 @@ fn write_token(path: &Path) -> Result<(), String> {
 
 /// How an oriond is told to offer these carriers besides its socket and TCP, and the file that it shares with a guest.
 /// RDMA's device is the one that is named for both ends (`ORION_IB_NAME`).
-fn offered(transports: &[String], name: &str) -> Result<(Vec<String>, Option<PathBuf>), String> {
+fn offered(transports: &[String], name: &str) -> Result<(Vec<String>, Option<GuestFile>), String> {
     let (mut options, mut guest) = (Vec::new(), None);
-    for transport in transports {
-        let carrier = carrier(transport)?;
+    for carrier in carriers(transports)? {
         match carrier.leads_to {
             Leads::ToHost if carrier.served_by != "--listen" => {
                 options.extend([carrier.served_by.to_owned(), "127.0.0.1:0".to_owned()]);
@@ -125,27 +159,37 @@ fn offered(transports: &[String], name: &str) -> Result<(Vec<String>, Option<Pat
                 options.extend(device.into_iter().flat_map(|device| [format!("{}-device", carrier.served_by), device]));
             }
             Leads::ToDevice => {
-                let path = Path::new("/dev/shm").join(name);
-                let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
-                let sized = file.and_then(|file| file.set_len(GUEST_BYTES));
-                sized.map_err(|e| format!("making {} for a guest's memory failed: {e}", path.display()))?;
+                let file = GuestFile::create(Path::new("/dev/shm").join(name))?;
                 // The next session may begin before the last one's end is seen.
-                options.extend([carrier.served_by.to_owned(), path.display().to_string()]);
+                options.extend([carrier.served_by.to_owned(), file.0.display().to_string()]);
                 options.extend(["--guest-sessions", "2"].map(str::to_owned));
-                guest = Some(path);
+                guest = Some(file);
             }
-            // Nobody here is on the other side of it.
-            Leads::ToMachine => {
-                return Err(format!(
-                    "{transport} leads out of a virtual machine: run oriond serve {} on its host, and in the machine \
-                     orion-bench --server {}",
-                    carrier.served_by, carrier.example
-                ));
-            }
-            Leads::ToHost | Leads::ToPath => {}
+            Leads::ToHost | Leads::ToPath | Leads::ToMachine => {}
         }
     }
     Ok((options, guest))
+}
+
+/// Those that are named on the command line: each once, and such as both ends of can be on this machine.
+pub fn carriers(names: &[String]) -> Result<Vec<&'static Carrier>, String> {
+    let mut all = Vec::new();
+    for name in names {
+        let carrier = carrier(name)?;
+        if all.contains(&carrier) {
+            return Err(format!("{name} is named twice among the transports {}; name each once", names.join(",")));
+        }
+        // Nobody here is on the other side of it.
+        if carrier.leads_to == Leads::ToMachine {
+            return Err(format!(
+                "{name} leads out of a virtual machine: run oriond serve {} on its host, and in the machine \
+                 orion-bench run carriers --server {}",
+                carrier.served_by, carrier.example
+            ));
+        }
+        all.push(carrier);
+    }
+    Ok(all)
 }
 
 /// One that is named on the command line.
@@ -169,11 +213,10 @@ impl Oriond {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("orion-bench-{}-{count}", std::process::id());
-        let folder = std::env::temp_dir().join(&name);
         let (offered, guest) = offered(transports, &name)?;
-        std::fs::create_dir_all(&folder).map_err(|e| format!("creating {} failed: {e}", folder.display()))?;
-        let (socket, log) = (folder.join("oriond.sock"), folder.join("log"));
-        let token = folder.join("token");
+        let folder = Folder::create(std::env::temp_dir().join(&name))?;
+        let (socket, log) = (folder.0.join("oriond.sock"), folder.0.join("log"));
+        let token = folder.0.join("token");
         write_token(&token)?;
         let log_file = std::fs::File::create(&log).map_err(|e| format!("creating {} failed: {e}", log.display()))?;
         let (ready, theirs) = pipe()?;
@@ -209,7 +252,7 @@ impl Oriond {
         let elsewhere = addresses.iter().filter(|server| server.path().is_none());
         let tokens = elsewhere.map(|server| (server.to_string(), token.clone()));
         TOKENS.lock().expect("nothing panics under this lock").extend(tokens);
-        let oriond = Oriond { child, folder, addresses, guest };
+        let oriond = Oriond { child, folder, addresses, _guest: guest };
         match line.is_empty() {
             true => Err(format!("oriond did not start: {}", oriond.log().trim())),
             false => Ok(oriond),
@@ -223,7 +266,7 @@ impl Oriond {
     }
 
     pub fn log(&self) -> String {
-        std::fs::read_to_string(self.folder.join("log")).unwrap_or_default()
+        std::fs::read_to_string(self.folder.0.join("log")).unwrap_or_default()
     }
 
     /// CPU time used so far by oriond itself and by its workers.
@@ -238,8 +281,6 @@ impl Drop for Oriond {
         // SAFETY: a signal to our own child, which has not been waited for.
         unsafe { libc::kill(self.child.id() as i32, libc::SIGTERM) };
         let _ = self.child.wait();
-        let _ = std::fs::remove_dir_all(&self.folder);
-        self.guest.iter().for_each(|path| drop(std::fs::remove_file(path)));
     }
 }
 
@@ -279,6 +320,40 @@ fn pipe() -> Result<(OwnedFd, OwnedFd), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What this process has left in a folder.
+    fn left_in(folder: &Path) -> Vec<PathBuf> {
+        let own = format!("orion-bench-{}-", std::process::id());
+        let all = std::fs::read_dir(folder).expect("a folder of every machine").flatten();
+        all.filter(|entry| entry.file_name().to_string_lossy().starts_with(&own)).map(|entry| entry.path()).collect()
+    }
+
+    #[test]
+    fn nothing_stays_of_an_oriond_that_did_not_start() {
+        let nowhere = Path::new("/nonexistent");
+        let pieces = Pieces { oriond: nowhere.join("oriond"), shim: nowhere.join("libcuda.so"), driver: "soft".into() };
+        for transports in [&["ivshmem"][..], &["ivshmem", "ivshmem"], &["ivshmem", "pcie"], &["ivshmem", "vsock"]] {
+            let transports: Vec<String> = transports.iter().map(|&name| name.to_owned()).collect();
+            let started = Oriond::offering(&transports, &pieces, "soft", &[]);
+            assert!(started.is_err(), "{transports:?}");
+            for folder in [Path::new("/dev/shm"), &std::env::temp_dir()] {
+                assert_eq!(left_in(folder), Vec::<PathBuf>::new(), "{transports:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_offered_here_is_refused_in_words() {
+        let why = |names: &[&str]| {
+            carriers(&names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>()).expect_err("nobody offers it")
+        };
+        let vsock = why(&["shm", "vsock"]);
+        assert!(vsock.contains("oriond serve --vsock on its host"), "{vsock}");
+        assert!(vsock.contains("orion-bench run carriers --server vsock:2:7411"), "{vsock}");
+        let twice = why(&["ivshmem", "tcp", "ivshmem"]);
+        assert!(twice.contains("ivshmem is named twice among the transports ivshmem,tcp,ivshmem"), "{twice}");
+        assert!(why(&["pcie"]).contains("it is one of shm, tcp, rdma"));
+    }
 
     #[test]
     fn times_are_found_behind_any_name() {

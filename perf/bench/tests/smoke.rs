@@ -1,5 +1,6 @@
 //! The program as somebody with a fresh clone and no GPU uses it.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
@@ -93,6 +94,19 @@ fn each_carrier_has_rows_or_an_error_that_says_why_not() {
     refused(&["--transport", "rdma"], "rdma");
     refused(&["run", "round-trip", "--transports", "pcie"], "\"pcie\" is no transport; it is one of shm, tcp, rdma");
     refused(&["run", "copies", "--server", "rdma:node:7412"], "--server is for the workload carriers");
+    let server = ["run", "carriers", "--server", "tcp:127.0.0.1:1"];
+    refused(&[&server[..], &["--transports", "shm"]].concat(), "cannot be used with");
+    refused(&[&server[..], &["--native"]].concat(), "cannot be used with");
+    refused(&[&server[..], &["--server", "tcp:127.0.0.1:1"]].concat(), "--server tcp:127.0.0.1:1 is named twice");
+    refused(&["run", "codec", "--quick", "--transports", "tcp,tcp"], "tcp is named twice");
+    refused(&["run", "codec", "--quick", "--transports", "vsock"], "orion-bench run carriers --server vsock:2:7411");
+    refused(&["run", "codec", "nothing", "--quick"], "there is no workload \"nothing\"");
+    // Before anybody is asked there.
+    let elsewhere = ["deploy-check", "--server", "tcp:192.0.2.1:7411", "--verbs", "2.1,24"];
+    refused(&elsewhere, "nothing is predicted from tcp:192.0.2.1:7411");
+    // What scaling offers, it is asked for; what it cannot measure, it says before anything is.
+    refused(&["run", "scaling", "--quick", "--behind", "echo", "--transports", "rdma"], "oriond did not start: ");
+    refused(&["run", "codec", "scaling", "--quick", "--transports", "shm,ivshmem"], "scaling: ivshmem is not measured");
 }
 
 #[test]
@@ -111,13 +125,19 @@ fn a_server_of_somebody_elses_is_measured_by_its_address() {
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
     let server = format!("unix:{}", socket.display());
-    let said = text(&run(&["run", "carriers", "--quick", "--repeats", "1", "--server", &server]));
+    let results = folder.join("results.json");
+    let (out, few) = (["--out", results.to_str().expect("UTF-8")], ["--quick", "--repeats", "1"]);
+    let said = text(&run(&[&["run", "carriers", "--server", &server], &few[..], &out[..]].concat()));
+    let written = std::fs::read_to_string(&results).expect("the results");
     let foretold = text(&run(&["deploy-check", "--server", &server, "--verbs", "2.1,24"]));
     let nothing = text(&run(&["deploy-check", "--server", &server]));
     oriond.kill().expect("it runs");
     oriond.wait().expect("it ends");
     std::fs::remove_dir_all(&folder).expect("removing the test's folder");
     assert!(said.lines().any(|line| line.contains(&format!("{server} call with answer"))), "{said}");
+    // What is behind it, it alone knows.
+    assert!(said.contains(&format!(", driver behind {server}, ")), "{said}");
+    assert!(written.contains(&format!("\"driver\": \"behind {server}\"")), "{written}");
     // Every line of it says what it is.
     let (_, foretold) = foretold.split_once("\npredicted, RDMA to unix:").expect("a prediction");
     let mut lines = foretold.lines().skip(1).map(str::trim_start);
@@ -146,7 +166,9 @@ fn a_link_delays_and_loses_nothing() {
 #[test]
 fn a_virtual_machine_echoes_where_there_is_kvm() {
     if let Err(e) = std::fs::File::options().read(true).write(true).open("/dev/kvm") {
-        return println!("a ring with a virtual machine is not measured: /dev/kvm: {e}");
+        // Not by println, which a test that passes keeps to itself.
+        let said = writeln!(std::io::stderr(), "a ring with a virtual machine is not measured: /dev/kvm: {e}");
+        return said.expect("somebody reads what tests say");
     }
     let said = text(&run(&["run", "guest", "--quick", "--repeats", "1"]));
     for row in ["round trip of 144 bytes", "answered late", "asleep until rung", "ringing, in the guest"] {

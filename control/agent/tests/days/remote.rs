@@ -177,7 +177,7 @@ fn serve(scene: &Scene) -> [Process; 3] {
     scene.write("server1/server.conf", &conf);
     // RDMA is asked for and cannot be had: nothing is served over TCP instead.
     scene.write("server1/rdma.conf", &conf.replace("enable_rdma = \"false\"", "enable_rdma = \"true\""));
-    let (served, said) = scene.typed("server1", "oriond serve --config rdma.conf");
+    let (served, said) = scene.typed("server1", "timeout 30 oriond serve --config rdma.conf");
     assert!(!served && said.to_lowercase().contains("rdma") && !said.contains("serving addresses"), "{said}");
     let oriond = scene.started("server1", "oriond serve --config server.conf");
     oriond.says("serving addresses=");

@@ -30,8 +30,8 @@ pub struct Held {
     /// Windows, and of those the ones in which the machine let the session do what it wants.
     pub windows: usize,
     pub judged: usize,
-    /// Of those: the least part in which its kernels ran.
-    pub least: f64,
+    /// Of those: the least part in which its kernels ran. Nothing where the machine let it in none.
+    pub least: Option<f64>,
     /// The longest between two kernels, less what the session itself was kept from its work.
     pub longest_wait: Duration,
 }
@@ -39,7 +39,7 @@ pub struct Held {
 /// From kernels in their order, and the times in which the session could not see to it that it has work.
 pub fn judge(kernels: &[Span], stalls: &[Span]) -> Held {
     let (Some(first), Some(last)) = (kernels.first(), kernels.last()) else {
-        return Held { kernels: 0, mean: 0.0, windows: 0, judged: 0, least: 0.0, longest_wait: Duration::MAX };
+        return Held { kernels: 0, mean: 0.0, windows: 0, judged: 0, least: None, longest_wait: Duration::MAX };
     };
     let stalled = |span: Span| stalls.iter().map(|stall| stall.overlap(span)).sum::<u64>();
     let windows: Vec<Span> = (first.begin + SETTLED_NS..)
@@ -62,7 +62,7 @@ pub fn judge(kernels: &[Span], stalls: &[Span]) -> Held {
         kernels: kernels.len(),
         windows: windows.len(),
         judged: judged.len(),
-        least: judged.iter().map(part).fold(1.0, f64::min),
+        least: judged.iter().map(part).reduce(f64::min),
         mean: windows.iter().map(part).sum::<f64>() / windows.len().max(1) as f64,
         longest_wait: Duration::from_nanos(kernels.windows(2).map(wait).max().unwrap_or(0)),
     }
@@ -71,8 +71,13 @@ pub fn judge(kernels: &[Span], stalls: &[Span]) -> Held {
 impl fmt::Display for Held {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Held { kernels, windows, judged, .. } = self;
-        let (least, mean, longest) = (100.0 * self.least, 100.0 * self.mean, self.longest_wait.as_millis());
-        write!(f, "{mean:.0} %, {least:.0} % at least in {judged} of {windows} windows without stalls, ")?;
+        let (mean, longest) = (100.0 * self.mean, self.longest_wait.as_millis());
+        match self.least.map(|least| 100.0 * least) {
+            Some(least) => {
+                write!(f, "{mean:.0} %, {least:.0} % at least in {judged} of {windows} windows without stalls, ")?
+            }
+            None => write!(f, "{mean:.0} %, with stalls in all of {windows} windows, ")?,
+        }
         write!(f, "{longest} ms at most between two of {kernels} kernels")
     }
 }
@@ -93,14 +98,25 @@ mod tests {
     fn who_has_every_second_millisecond_has_half() {
         let held = judge(&one_in(2, 0, 3000), &[]);
         assert!(held.judged == held.windows && held.windows > 10, "{held}");
-        assert!((held.least - 0.5).abs() < 0.01 && held.longest_wait == Duration::from_millis(1), "{held}");
+        assert!(is_half(held) && held.longest_wait == Duration::from_millis(1), "{held}");
+    }
+
+    fn is_half(held: Held) -> bool {
+        held.least.is_some_and(|least| (least - 0.5).abs() < 0.01)
+    }
+
+    #[test]
+    fn where_every_window_has_a_stall_nothing_is_known_of_seconds() {
+        let stalls: Vec<Span> = (0..30).map(|i| Span { begin: i * 100 * MS, end: (i * 100 + 20) * MS }).collect();
+        let held = judge(&one_in(2, 0, 3000), &stalls);
+        assert_eq!((held.judged, held.least), (0, None));
     }
 
     #[test]
     fn a_second_with_little_is_found_and_so_is_a_long_wait() {
         let kernels = [one_in(2, 0, 2000), one_in(5, 2000, 3000), one_in(2, 3300, 5000)].concat();
         let held = judge(&kernels, &[]);
-        assert!(held.least < 0.21, "{held}");
+        assert!(held.least.is_some_and(|least| least < 0.21), "{held}");
         assert!(held.longest_wait >= Duration::from_millis(300), "{held}");
     }
 
@@ -109,7 +125,7 @@ mod tests {
         let kernels = [one_in(2, 0, 2000), one_in(2, 2400, 5000)].concat();
         let stall = Span { begin: 1990 * MS, end: 2400 * MS };
         let held = judge(&kernels, &[stall]);
-        assert!((held.least - 0.5).abs() < 0.01 && held.longest_wait == Duration::from_millis(1), "{held}");
+        assert!(is_half(held) && held.longest_wait == Duration::from_millis(1), "{held}");
         assert!(held.judged < held.windows, "{held}");
     }
 

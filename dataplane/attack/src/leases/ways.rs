@@ -47,6 +47,9 @@ pub enum Way {
     Sessions,
 }
 
+/// The level at which all of idle time is lent.
+pub const WORK_CONSERVING: u32 = 100;
+
 const SHORT: Duration = Duration::from_millis(1);
 /// How long a session that is stuck is kept.
 const STUCK: Duration = Duration::from_millis(400);
@@ -59,6 +62,11 @@ impl Way {
             Way::Sessions => Duration::from_millis(20),
             _ => SHORT,
         }
+    }
+
+    /// Levels at which it is tried: those whose work goes on after its turn are kept from more where there is a cap.
+    pub fn levels(self) -> &'static [u32] {
+        if self.goes_on() { &[WORK_CONSERVING, 50] } else { &[WORK_CONSERVING] }
     }
 
     /// Whether its kernels go on after its turn.

@@ -41,6 +41,26 @@ pub struct Settings {
     pub cells: Plan,
 }
 
+impl Settings {
+    /// Whether whoever comes over a network has to show something: a token, a lease or a certificate. Where he has not,
+    /// everybody is let in, and an operator has to have said so.
+    pub fn asks_who_comes(&self) -> bool {
+        self.token.is_some() || self.pool.is_some() || self.security.as_ref().is_some_and(|s| s.wants_certificate)
+    }
+
+    /// The security of what is listened on at `place`, if who comes there is asked something or need not be.
+    pub fn security_of(&self, place: &str) -> Result<Arc<Security>, String> {
+        let security = self.security.clone().expect("an address was given");
+        match self.asks_who_comes() || security.insecure {
+            true => Ok(security),
+            false => Err(format!(
+                "refusing to listen on {place} without a token: every user of a machine that reaches it could use the \
+                 GPUs; give --token-file or --client-ca, or --insecure if that is what you want"
+            )),
+        }
+    }
+}
+
 /// A virtual machine that an operator lets in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Guest {

@@ -335,10 +335,8 @@ impl Machine {
 }
 
 /// One that QEMU asks for memory, with its folder and the socket in it.
-fn server_of_machines(name: &str) -> (Oriond, PathBuf, PathBuf) {
-    let folder = std::env::temp_dir().join(format!("orion-{name}-{}", std::process::id()));
-    std::fs::create_dir(&folder).expect("a new folder");
-    std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o700)).expect("chmod");
+fn server_of_machines() -> (Oriond, PathBuf, PathBuf) {
+    let folder = new_folder();
     let socket = folder.join("guest.sock");
     let path = socket.to_str().expect("a plain path");
     let server = Oriond::start(&["--guest-socket", path, "--guest-sessions", "2", "--guest-memory", "128 MiB"]);
@@ -347,7 +345,7 @@ fn server_of_machines(name: &str) -> (Oriond, PathBuf, PathBuf) {
 
 #[test]
 fn a_virtual_machine_asks_for_its_memory_and_its_end_is_that_of_its_sessions() {
-    let (server, folder, socket) = server_of_machines("machine");
+    let (server, folder, socket) = server_of_machines();
     let machine = Machine::start(&socket);
     assert_eq!(machine.bells.len(), 3);
     // SAFETY: asks for the seals of a descriptor that is ours.
@@ -378,7 +376,7 @@ fn a_virtual_machine_asks_for_its_memory_and_its_end_is_that_of_its_sessions() {
 
 #[test]
 fn a_worker_that_sleeps_is_rung_by_its_own_vector() {
-    let (server, folder, socket) = server_of_machines("bell");
+    let (server, folder, socket) = server_of_machines();
     let machine = Machine::start(&socket);
     let mut client = Client::attach_to(&machine.server());
     // This client has no register to write to, so nothing is heard until the worker looks by itself.
@@ -395,7 +393,7 @@ fn a_worker_that_sleeps_is_rung_by_its_own_vector() {
 
 #[test]
 fn a_virtual_machine_that_ends_in_a_copy_or_a_handshake_leaves_nothing() {
-    let (server, folder, socket) = server_of_machines("ends");
+    let (server, folder, socket) = server_of_machines();
     let machine = Machine::start(&socket);
     let address = machine.server();
     let mut copying = Client::attach_to(&address);

@@ -345,7 +345,7 @@ pub struct Client {
 pub const TOKEN: &str = "a token that only the tests know";
 
 /// Which nobody else can write to, whatever the umask.
-fn new_folder() -> PathBuf {
+pub fn new_folder() -> PathBuf {
     use std::os::unix::fs::DirBuilderExt;
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);

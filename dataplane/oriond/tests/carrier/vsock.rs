@@ -14,13 +14,11 @@ use orion_transport::stream::{Frame, STREAM_HEADER_BYTES, StreamHeader};
 use orion_wire::hello::kind;
 use orion_wire::refusal::Refusal;
 
-use crate::harness::{Oriond, Transport, hello, is_alive, request, token, wait_until};
+use crate::harness::{Oriond, Transport, hello, is_alive, new_folder, request, token, wait_until};
 
-/// In a folder of its own.
-fn new_socket(name: &str) -> PathBuf {
-    let folder = std::env::temp_dir().join(format!("orion-vsock-{}-{name}", std::process::id()));
-    std::fs::create_dir(&folder).expect("a new folder");
-    folder.join("vm0.vsock_7411")
+/// In a folder of its own, as the hypervisor was told.
+fn new_socket() -> PathBuf {
+    new_folder().join("vm0.vsock_7411")
 }
 
 /// As the hypervisor does for a program in its machine.
@@ -30,7 +28,7 @@ fn dial(socket: &Path) -> Channel {
 
 #[test]
 fn a_hypervisors_own_vsock_leads_to_sessions_like_those_over_tcp() {
-    let socket = new_socket("session");
+    let socket = new_socket();
     let server = Oriond::start(&["--vsock", socket.to_str().expect("a plain path")]);
     let mut channel = dial(&socket);
     let (welcome, _) = crate::death::begin(&mut channel);
@@ -57,8 +55,8 @@ fn a_hypervisors_own_vsock_leads_to_sessions_like_those_over_tcp() {
 
 #[test]
 fn who_comes_by_vsock_has_to_know_the_token() {
-    let socket = new_socket("token");
-    let _server = Oriond::start(&["--vsock", socket.to_str().expect("a plain path")]);
+    let socket = new_socket();
+    let server = Oriond::start(&["--vsock", socket.to_str().expect("a plain path")]);
     for wrong in [None, token("some other token than that")] {
         let mut channel = dial(&socket);
         let (request, _) = request(&mut channel, &Caller { token: wrong, ..hello() });
@@ -68,7 +66,7 @@ fn who_comes_by_vsock_has_to_know_the_token() {
         let said = Refusal::decode(&body).text;
         assert!(said.contains("the token is wrong or missing"), "{said}");
     }
-    drop(_server);
+    drop(server);
     std::fs::remove_dir_all(socket.parent().expect("its folder")).expect("removing");
 }
 

@@ -15,12 +15,11 @@ pub fn run(settings: &Settings) -> Result<Vec<Measured>, String> {
     }
     let tasks = tasks(settings);
     let mut measured = Vec::new();
-    for text in &settings.servers {
-        // As it is written, so that two nodes of one carrier are told apart.
-        let server = Server::parse(text)?.to_string();
+    for server in &settings.servers {
         measured.extend(repeated("carriers", settings.repeats, || {
-            let samples = tasks.iter().map(|(task, _)| task::measure(task, Some(&server)));
-            Ok(prefixed(&server, flat(samples)?))
+            let samples = tasks.iter().map(|(task, _)| task::measure(task, Some(server)));
+            // Its address, so that two nodes of one carrier are told apart.
+            Ok(prefixed(server, flat(samples)?))
         })?);
     }
     if !settings.servers.is_empty() {
@@ -36,6 +35,19 @@ pub fn run(settings: &Settings) -> Result<Vec<Measured>, String> {
         })?);
     }
     Ok(measured)
+}
+
+/// The addresses of somebody else's, each once.
+pub fn servers(named: &[String]) -> Result<Vec<String>, String> {
+    let mut all = Vec::new();
+    for text in named {
+        let server = Server::parse(text)?.to_string();
+        if all.contains(&server) {
+            return Err(format!("--server {server} is named twice; name each server once"));
+        }
+        all.push(server);
+    }
+    Ok(all)
 }
 
 /// And what its cores are called.

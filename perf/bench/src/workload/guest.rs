@@ -5,17 +5,19 @@
 
 // UNSAFETY: has the assembler make code for another machine, and refers to it; eventfd, and waiting for one.
 
+use std::mem::offset_of;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use orion_ring::bell::{Bell, Seat};
+use orion_ring::control::{Control, HEAD_OFFSET};
 use orion_ring::memory::{HEAP_OFFSET, Layout, Which};
 use orion_ring::{Consumer, Memory, Producer};
 use orion_wire::record::{HEADER_BYTES, Header};
 
-use crate::kvm::{BELL, Machine, Registers, SHARED, STOP, load, store};
+use crate::kvm::{BELL, Machine, Registers, SHARED, STOP};
 use crate::report::Sample;
 use crate::timing::Times;
 
@@ -27,14 +29,17 @@ const PLAIN: u16 = 1;
 const LATE: u16 = 2;
 /// Tells the machine to end.
 const END: u16 = 0x7fff;
+/// Where the word lies that says when to end, behind the one that counts.
+const END_WORD: usize = 8;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 // rdi, rsi, rdx: words, bytes and mask of the commands' ring; rbx: how far it was taken.
 // r8, r9, r10: the same of the replies'; rbp: how far it was filled. r11: the bell; r14: where a write ends it all.
+// A record's first word is its size (u32), its op (u16) and its thread.
 std::arch::global_asm!(
     ".pushsection .rodata",
     "orion_guest_echo:",
-    "2: mov rax, [rdi]",
+    "2: mov rax, [rdi + {head}]",
     "cmp rax, rbx",
     "jne 3f",
     "pause",
@@ -47,7 +52,7 @@ std::arch::global_asm!(
     "shr rax, 32",
     "mov r13d, eax",
     "and r13d, 0xffff",
-    "cmp r13d, 2",
+    "cmp r13d, {late}",
     "jne 4f",
     "mov ecx, 4000",
     "6: pause",
@@ -64,15 +69,15 @@ std::arch::global_asm!(
     "cmp rbx, r12",
     "jne 4b",
     "mov rax, rbx",
-    "xchg [rdi + 64], rax",
+    "xchg [rdi + {tail}], rax",
     "mov rax, rbp",
-    "xchg [r8], rax",
-    "cmp r13d, 0x7fff",
+    "xchg [r8 + {head}], rax",
+    "cmp r13d, {end}",
     "je 5f",
-    "cmp dword ptr [r8 + 128], 0",
+    "cmp dword ptr [r8 + {consumer_sleeps}], 0",
     "je 2b",
     "xor eax, eax",
-    "xchg [r8 + 128], eax",
+    "xchg [r8 + {consumer_sleeps}], eax",
     "test eax, eax",
     "je 2b",
     "mov dword ptr [r11], 1",
@@ -84,12 +89,18 @@ std::arch::global_asm!(
     "orion_guest_ring:",
     "2: mov dword ptr [r11], 1",
     "inc qword ptr [rdi]",
-    "cmp qword ptr [rdi + 8], 0",
+    "cmp qword ptr [rdi + {end_word}], 0",
     "je 2b",
     "3: mov dword ptr [r14], 1",
     "jmp 3b",
     "orion_guest_ring_end:",
     ".popsection",
+    head = const HEAD_OFFSET,
+    tail = const offset_of!(Control, tail),
+    consumer_sleeps = const offset_of!(Control, consumer_sleeps),
+    late = const LATE,
+    end = const END,
+    end_word = const END_WORD,
 );
 
 unsafe extern "C" {
@@ -135,23 +146,23 @@ pub fn measure(quick: bool) -> Result<Vec<Sample>, String> {
 /// What a write to the bell takes the machine, in batches of a hundredth of all.
 fn time_of_a_ring(machine: Machine, count: u64) -> Result<Times, String> {
     let counter = HEAP_OFFSET as usize;
-    let (counted, ends) = (machine.word(counter), machine.word(counter + 8));
+    let (counted, ends) = (machine.word(counter), machine.word(counter + END_WORD));
     // SAFETY: labels of the code above.
     let code = unsafe { code(&orion_guest_ring, &orion_guest_ring_end) };
     let registers = Registers { rdi: SHARED + HEAP_OFFSET, r11: BELL, r14: STOP, ..Registers::default() };
     let running = machine.run(code, registers)?;
     let mut times = Times::new();
     let begin = Instant::now();
-    let (mut last, mut since) = (load(counted), Instant::now());
+    let (mut last, mut since) = (counted.load(), Instant::now());
     while last < count && begin.elapsed() < PATIENCE && !running.is_finished() {
-        let now = load(counted);
+        let now = counted.load();
         if now - last >= count / 100 {
             times.record_batch(since.elapsed(), (now - last) as u32);
             (last, since) = (now, Instant::now());
         }
         std::hint::spin_loop();
     }
-    store(ends, 1);
+    ends.store(1);
     joined(running)?;
     match last >= count {
         true => Ok(times),

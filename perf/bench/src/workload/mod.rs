@@ -20,7 +20,7 @@ pub mod settings;
 pub mod stub;
 pub mod telemetry;
 
-use crate::place::{Oriond, real_driver};
+use crate::place::{self, Oriond, real_driver};
 use crate::report::Measured;
 use crate::task::{self, Task};
 use crate::workload::repeats::{prefixed, repeated};
@@ -44,6 +44,18 @@ pub const NAMES: [(&str, &str); 14] = [
     ("scaling", "recorded call streams from 1 to 64 sessions and 1 to 16 threads: calls/s, latency, CPU per call"),
 ];
 
+/// What is wrong with a run, before anything of it is measured.
+pub fn check(names: &[String], settings: &Settings) -> Result<(), String> {
+    if let Some(name) = names.iter().find(|name| NAMES.iter().all(|(known, _)| known != name)) {
+        return Err(format!("there is no workload {name:?}; `orion-bench list` shows them"));
+    }
+    let carriers = place::carriers(&settings.transports)?;
+    match names.iter().any(|name| name == "scaling") {
+        true => scaling::check(&carriers),
+        false => Ok(()),
+    }
+}
+
 pub fn run(name: &str, settings: &Settings) -> Result<Vec<Measured>, String> {
     let repeats = settings.repeats;
     match name {
@@ -61,8 +73,13 @@ pub fn run(name: &str, settings: &Settings) -> Result<Vec<Measured>, String> {
         "attach" => attaches(settings),
         "kernels" => all_kernels(settings),
         "scaling" => scaling::run(settings),
-        _ => Err(format!("there is no workload {name:?}; `orion-bench list` shows them")),
+        _ => unreachable!("check knows the names"),
     }
+}
+
+/// What a plain `run` takes: not what a machine may have no device for, nor the load generator, which takes long.
+pub fn by_default() -> impl Iterator<Item = &'static str> {
+    NAMES.iter().map(|(name, _)| *name).filter(|name| !["guest", "scaling"].contains(name))
 }
 
 /// Measures through every transport, or natively once; `task` gets the library to load.
@@ -149,4 +166,16 @@ fn attaches(settings: &Settings) -> Result<Vec<Measured>, String> {
         }
     }
     Ok(measured)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plain_run_leaves_out_the_virtual_machine_and_the_load() {
+        let left_out: Vec<&str> =
+            NAMES.iter().map(|(name, _)| *name).filter(|name| by_default().all(|taken| taken != *name)).collect();
+        assert_eq!(left_out, ["guest", "scaling"]);
+    }
 }

@@ -1,11 +1,25 @@
 //! The load generator: sessions times threads, each replaying a recorded stream at the same time.
 
+use orion_wire::address::{Carrier, Leads};
+
 use crate::place::Oriond;
 use crate::report::{Better, Measured, Sample, merge};
 use crate::task::{Replay, Through};
 use crate::task::{Running, Task};
 use crate::timing::Times;
 use crate::workload::settings::Settings;
+
+/// Not over a file in place of a virtual machine's memory, which is divided among two sessions.
+pub fn check(carriers: &[&Carrier]) -> Result<(), String> {
+    match carriers.iter().find(|carrier| carrier.leads_to == Leads::ToDevice) {
+        Some(carrier) => Err(format!(
+            "scaling: {} is not measured, for a guest's file has room for two sessions and a point wants many; name \
+             others by --transports, and measure {} by carriers, round-trip or copies",
+            carrier.name, carrier.name
+        )),
+        None => Ok(()),
+    }
+}
 
 pub fn run(settings: &Settings) -> Result<Vec<Measured>, String> {
     let sweep = &settings.scaling;
@@ -43,7 +57,9 @@ impl Point<'_> {
         let driver = if self.behind == "echo" { "echo" } else { settings.pieces.driver.as_str() };
         let mut repeats = Vec::new();
         for _ in 0..settings.repeats {
-            let oriond = Oriond::start(&settings.pieces, driver, &["--warm", "0", "--heap", "1 GiB"])?;
+            let offered = [self.transport.to_owned()];
+            let arguments = ["--warm", "0", "--heap", "1 GiB"];
+            let oriond = Oriond::offering(&offered, &settings.pieces, driver, &arguments)?;
             repeats.push(self.once(settings, &oriond).map_err(|e| format!("{name}: {e}\n{}", oriond.log()))?);
         }
         let figures = merge("scaling", &repeats);

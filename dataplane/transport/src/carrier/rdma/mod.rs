@@ -224,7 +224,9 @@ fn start_pumps(link: &Arc<Link>, commands: Consumer, scatter: Scatter) -> io::Re
 }
 
 fn send_commands(link: &Link, commands: Consumer) -> Result<(), Death> {
-    let place = |batch: &mut Gather, commands: &mut Consumer| place(&link.pipe, batch, Frame::Command, commands);
+    let place = |batch: &mut Gather, commands: &mut Consumer| {
+        place(&link.pipe, batch, Frame::Command, commands).map_err(Death::from)
+    };
     link.side.send_commands(commands, &mut NoLanes, place, |batch| {
         // SAFETY: the parts point to memory that stays mapped for the life of the process.
         let sent = unsafe { link.pipe.send(batch.parts(), batch.is_ahead())? };

@@ -2,8 +2,8 @@
 //! hypervisor carries, and over them all that goes over a network's.
 //!
 //! They never leave the host, so nothing is encrypted unless somebody asks, as over loopback. Nor does the system look
-//! whether the other side is still there, and not every hypervisor tells: so oriond says something every two seconds, and
-//! whoever hears nothing for as long as over TCP gives up.
+//! whether the other side is still there, and not every hypervisor tells: so oriond says something every two seconds,
+//! and whoever hears nothing for as long as over TCP gives up.
 
 mod socket;
 

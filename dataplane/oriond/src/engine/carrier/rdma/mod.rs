@@ -26,13 +26,7 @@ use shared::Shared;
 
 pub fn open(settings: &Settings) -> Result<Vec<Box<dyn Listener>>, String> {
     let Some((address, wanted)) = &settings.verbs else { return Ok(Vec::new()) };
-    let security = settings.security.clone().expect("an address was given");
-    if settings.token.is_none() && settings.pool.is_none() && !security.insecure && !security.wants_certificate {
-        return Err(format!(
-            "refusing to let programs in by RDMA on {address} without a token: every user of a machine that reaches it \
-             could use the GPUs; give --token-file or --client-ca, or --insecure if that is what you want"
-        ));
-    }
+    let security = settings.security_of(&format!("{address} for RDMA"))?;
     let device = Device::open(wanted).map_err(|why| format!("--rdma {address} is not to be had: {why}"))?;
     let socket = bind(*address).map_err(|e| format!("listening on {address} failed: {e}"))?;
     info!(device = device.words(), %address, "RDMA is offered");

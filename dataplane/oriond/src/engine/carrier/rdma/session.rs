@@ -11,7 +11,7 @@ use orion_tls::record::Outgoing;
 use orion_transport::carrier::Death;
 use orion_transport::carrier::rdma::ends::End;
 use orion_transport::carrier::rdma::pipe::Pipe;
-use orion_transport::carrier::rdma::placing::place;
+use orion_transport::carrier::rdma::placing::{Failed, place};
 use orion_transport::carrier::rdma::{NoLanes, Pair};
 use orion_transport::sealed::{Heard, Opening};
 use orion_transport::stream::Frame;
@@ -182,7 +182,7 @@ impl Main for Carried {
         if self.ending || self.pipe.is_none() {
             return false;
         }
-        let sent = self.pass_on().map_err(|death| ("the worker", death));
+        let sent = self.pass_on();
         let moved = sent.and_then(|sent| match self.take_in() {
             Ok(taken) => Ok(sent | taken),
             Err(death) => Err((self.worker.who_broke(), death)),
@@ -294,16 +294,21 @@ impl Carried {
         Ok(own)
     }
 
-    /// What the worker has written, to the client.
-    fn pass_on(&mut self) -> Result<bool, Death> {
+    /// What the worker has written, to the client. With an error comes who broke the rule, if it is one.
+    fn pass_on(&mut self) -> Result<bool, (&'static str, Death)> {
+        let the_worker = |fault: Fault| ("the worker", Death::from(fault));
+        let the_client = |death| ("the client", death);
         let mut progress = false;
-        if let Some(up_to) = self.worker.newly_taken()? {
-            self.pipe().ring_taken(up_to)?;
+        if let Some(up_to) = self.worker.newly_taken().map_err(the_worker)? {
+            self.pipe().ring_taken(up_to).map_err(the_client)?;
         }
         for _ in 0..WRITES_PER_TURN {
             if !self.worker.is_sending() {
-                progress |= self.place_replies()?;
-                match self.worker.collect(&mut NoLanes)? {
+                progress |= self.place_replies().map_err(|failed| match failed {
+                    Failed::Own(fault) => the_worker(fault),
+                    Failed::Other(death) => the_client(death),
+                })?;
+                match self.worker.collect(&mut NoLanes).map_err(the_worker)? {
                     Collected::Nothing => break,
                     Collected::Passed => {
                         progress = true;
@@ -315,7 +320,7 @@ impl Carried {
             let pipe = self.pipe.as_ref().expect("the caller looked");
             let gather = self.worker.gather();
             // SAFETY: the parts lead into the batch and into session memory; neither changes until they are copied.
-            let n = unsafe { pipe.send(gather.parts(), gather.is_ahead()) }?;
+            let n = unsafe { pipe.send(gather.parts(), gather.is_ahead()) }.map_err(the_client)?;
             if n == 0 {
                 break;
             }
@@ -333,7 +338,7 @@ impl Carried {
     }
 
     /// Replies that go straight into the client's ring.
-    fn place_replies(&mut self) -> Result<bool, Death> {
+    fn place_replies(&mut self) -> Result<bool, Failed> {
         let pipe = self.pipe.as_ref().expect("the caller looked");
         let (gather, replies) = self.worker.replies();
         let bytes = place(pipe, gather, Frame::Reply, replies)?;

@@ -29,13 +29,7 @@ const PREDECESSOR_GONE: Duration = Duration::from_secs(2);
 
 pub fn open(settings: &Settings) -> Result<Vec<Box<dyn Listener>>, String> {
     let Some(address) = settings.listen else { return Ok(Vec::new()) };
-    let security = settings.security.clone().expect("an address was given");
-    if settings.token.is_none() && settings.pool.is_none() && !security.insecure && !security.wants_certificate {
-        return Err(format!(
-            "refusing to listen on {address} without a token: every user of a machine that reaches it could use the \
-             GPUs; give --token-file or --client-ca, or --insecure if that is what you want"
-        ));
-    }
+    let security = settings.security_of(&address.to_string())?;
     let socket = bind(address).map_err(|e| format!("listening on {address} failed: {e}"))?;
     Ok(vec![Box::new(Place { socket, security })])
 }

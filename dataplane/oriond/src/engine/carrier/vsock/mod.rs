@@ -20,17 +20,10 @@ const HOST_CID: u32 = libc::VMADDR_CID_HOST;
 
 pub fn open(settings: &Settings) -> Result<Vec<Box<dyn Listener>>, String> {
     let Some(first) = settings.machines.first() else { return Ok(Vec::new()) };
-    let security = settings.security.clone().expect("a port was given");
-    if settings.token.is_none() && settings.pool.is_none() && !security.insecure && !security.wants_certificate {
-        let port = match first {
-            Machines::Port(port) | Machines::Socket(_, port) => port,
-        };
-        return Err(format!(
-            "refusing to listen on port {port} of vsock without a token: every user of each virtual machine here could \
-             use the GPUs; give --token-file or --client-ca, or --insecure if that is what you want"
-        ));
-    }
-    let is_proved = settings.token.is_some() || settings.pool.is_some();
+    let port = match first {
+        Machines::Port(port) | Machines::Socket(_, port) => port,
+    };
+    let security = settings.security_of(&format!("port {port} of vsock"))?;
     let mut all: Vec<Box<dyn Listener>> = Vec::new();
     for (number, machines) in (0..).zip(&settings.machines) {
         let security = security.clone();
@@ -40,7 +33,8 @@ pub fn open(settings: &Settings) -> Result<Vec<Box<dyn Listener>>, String> {
                 Box::new(OfSystem { socket, port: *port, security })
             }
             Machines::Socket(path, port) => {
-                let socket = LocalSocket::listen(path, is_proved)?;
+                let socket = LocalSocket::listen(path, settings.asks_who_comes());
+                let socket = socket.map_err(|why| format!("--vsock: {why}"))?;
                 Box::new(OfHypervisor { socket, port: *port, number, security })
             }
         });
