@@ -220,7 +220,7 @@ mod tests {
             [pairs[0], ("ORION_RES_GROUP", "BOX"), ("ORION_CROSS_NODE", "1"), ("ORION_RESERVED", "0")];
         let found = wanted(&pairs_of_a_group, None, "").expect("sound").expect("a controller is named");
         assert!(found.with_group && found.cross_node && found.carrier.is_none());
-        for carrier in ["tcp", "rdma"].map(|name| address::carrier(name).expect(name)) {
+        for carrier in address::CARRIERS.iter().filter(|carrier| carrier.leads_to == address::Leads::ToHost) {
             let asked = [pairs[0], ("ORION_TRANSPORT", carrier.name)];
             let found = wanted(&asked, None, "").expect("sound").expect("named");
             assert_eq!(found.carrier, Some(carrier));
@@ -254,13 +254,19 @@ mod tests {
             (&[controller, ("ORION_RES_GROUP", "a")][..], None, "ORION_RES_GROUP is \"a\"; it is NULL or BOX"),
             (&[controller, ("ORION_RESERVED", "1")][..], None, "ORION_RESERVED=1"),
             (&[controller, ("ORION_TRANSPORT", "pcie")][..], None, "ORION_TRANSPORT=pcie is none of shm, tcp"),
-            (&[controller, ("ORION_TRANSPORT", "ivshmem")][..], None, "no node of a pool is reached by it"),
-            (&[controller, ("ORION_TRANSPORT", "vsock")][..], None, "ORION_TRANSPORT=vsock leads from a virtual"),
             (&[controller, ("ORION_TOKEN", "x")][..], None, "ORION_TOKEN is for a server"),
             (&[("ORION_CONTROLLER", "http://pool")][..], None, "HOST:PORT"),
         ] {
             let why = wanted(pairs, server, "").expect_err(words);
             assert!(why.contains(words), "{why}");
         }
+        let of_guests = address::CARRIERS.iter().filter(|carrier| !carrier.leads_to.is_of_a_pool());
+        let mut seen = 0;
+        for name in of_guests.map(|carrier| carrier.name) {
+            let why = wanted(&[controller, ("ORION_TRANSPORT", name)], None, "").expect_err(name);
+            assert!(why.contains(&format!("ORION_TRANSPORT={name} leads from a virtual machine")), "{why}");
+            seen += 1;
+        }
+        assert!(seen > 0, "carriers of virtual machines");
     }
 }
