@@ -9,13 +9,13 @@ const FILES: &[u64] = &[
     // dataplane/wire/src/activity.rs
     0xce1dfe52de4e6f07,
     // dataplane/wire/src/address.rs
-    0x86d980fb992efd09,
+    0xb80fdd129af292b8,
     // dataplane/wire/src/agent.rs
     0xef62e8e4a434be20,
     // dataplane/wire/src/bundle.rs
     0xd05d84a15de9a043,
     // dataplane/wire/src/client_conf.rs
-    0x2a47761fd95680d8,
+    0x521482aa9a0dae17,
     // dataplane/wire/src/codec.rs
     0x13bd378a7f2051f4,
     // dataplane/wire/src/environment.rs
@@ -39,7 +39,7 @@ const FILES: &[u64] = &[
     // dataplane/wire/src/refusal.rs
     0xb382856fed312434,
     // dataplane/wire/src/reserve.rs
-    0x24517ded772a5c2a,
+    0x6b0c953310c8c81b,
     // dataplane/wire/src/version.rs
     0x12b3bc5b725e9ba7,
     // dataplane/wire/src/view.rs
