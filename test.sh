@@ -152,7 +152,8 @@ fi
 step unit cargo test "${everything[@]}" --exclude orion-conformance --exclude orion-agent --no-fail-fast
 step unit tests tidy rows nvml
 step unit cargo test "${everything[@]}" --bin orion-rounds --bin orion-limits --bin orion-agent
-step pool env RUST_TEST_THREADS="${RUST_TEST_THREADS:-8}" cargo test "${everything[@]}" --test days --test pool --test original --no-fail-fast
+step pool env RUST_TEST_THREADS="${RUST_TEST_THREADS:-8}" cargo test "${everything[@]}" \
+    --test days --test pool --test original --no-fail-fast
 step suite python3 perf/suite/test_suite.py
 step loom loom
 step facts tests facts heap matrix rounds limits lost guest
@@ -168,7 +169,8 @@ can_boot() (
     [ -w /dev/shm ]
 )
 if [ "$wanted" = "  " ] && ! can_boot; then
-    echo "no program runs in a virtual machine: for that it takes Debian's qemu-system-x86, busybox-static, cpio and kmod"
+    echo "no program runs in a virtual machine:" \
+        "for that it takes Debian's qemu-system-x86, busybox-static, cpio and kmod"
 else
     step guest dataplane/conformance/vm/guest.sh ${ORION_BUILT:+"${CARGO_TARGET_DIR:-target}/debug"}
 fi

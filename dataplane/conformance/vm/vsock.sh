@@ -93,7 +93,10 @@ ORION_SERVER=vsock:1:4711 lose_worker </dev/null 2>&1 |
 if asked loopback; then
     oriond serve --driver soft --warm 1 --socket none --token-file /orion/token --vsock 7500 2>/tmp/oriond.log &
     oriond=\$!
-    until grep -qs vsock:.*:7500 /tmp/oriond.log; do kill -0 \$oriond || { cat /tmp/oriond.log; exit 31; }; sleep 0.1; done
+    until grep -qs vsock:.*:7500 /tmp/oriond.log; do
+        kill -0 \$oriond || { cat /tmp/oriond.log; exit 31; }
+        sleep 0.1
+    done
     ORION_SERVER=vsock:1:7500 ORION_TRANSPORT=vsock orion-facts ${ORION_VM_FACTS:---quiet --only copy} || exit 21
     ORION_SERVER=vsock:1:7500 ORION_TLS=1 ORION_VERBOSE=1 lose_worker </dev/null 2>&1 |
         grep -o 'transport vsock (encrypted by TLS 1.3)' || exit 22
