@@ -54,6 +54,10 @@ fn default_sockets() -> Vec<PathBuf> {
 
 fn server(report: &mut Report) {
     report.say("\nTesting the Orion Server network ...");
+    if let (Some(server), Some(controller)) = (variable("ORION_SERVER"), variable("ORION_CONTROLLER")) {
+        let text = format!("ORION_CONTROLLER={controller} and ORION_SERVER={server} contradict each other.");
+        report.fail("server", text, "the controller chooses the server; unset one of them");
+    }
     let asks_for_device = transport(report);
     match variable("ORION_SERVER") {
         Some(server) => match server.strip_prefix("unix:") {

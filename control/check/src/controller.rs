@@ -9,7 +9,7 @@ use ureq::tls::{Certificate, ClientCert, PrivateKey, RootCerts, TlsConfig, TlsPr
 
 use crate::finding::Report;
 use crate::machine;
-use crate::settings::{controller_address, controller_trust};
+use crate::settings::{controller_address, controller_trust, variable};
 
 const TIMEOUT: Duration = Duration::from_secs(3);
 /// Leases say until when they can be used, and agents warn of as much.
@@ -59,6 +59,9 @@ pub fn asked(report: &mut Report, otherwise: Option<(String, String)>) {
         Ok(None) => {
             let advice = "set ORION_CONTROLLER=HOST:9123 where there is a pool";
             return report.warn("controller", "No Orion Controller is set.", advice);
+        }
+        Err(reason) if variable("ORION_SERVER").is_some() => {
+            return report.warn("controller", reason, "mend the file: programs read it where ORION_SERVER is not set");
         }
         Err(reason) => return report.fail("controller", reason, "mend the file, or remove it"),
     };

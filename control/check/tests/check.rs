@@ -4,8 +4,15 @@ use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 
-const UNSET: [&str; 6] =
-    ["ORION_SERVER", "ORION_CONTROLLER", "ORION_TRANSPORT", "ORION_TOKEN", "ORION_TOKEN_FILE", "LD_LIBRARY_PATH"];
+const UNSET: [&str; 7] = [
+    "ORION_SERVER",
+    "ORION_CONTROLLER",
+    "ORION_TRANSPORT",
+    "ORION_FINGERPRINT",
+    "ORION_TOKEN",
+    "ORION_TOKEN_FILE",
+    "LD_LIBRARY_PATH",
+];
 
 /// The programs it looks at.
 fn built() -> PathBuf {
@@ -172,17 +179,33 @@ fn a_carrier_that_is_none_or_not_to_be_had_here_fails_as_a_program_would() {
 
 #[test]
 fn what_a_program_would_not_read_or_believe_is_said_and_is_an_error() {
-    let scene = Scene::new("conf");
+    let mut scene = Scene::new("conf");
     let file = scene.folder.join(".orion/client.conf");
-    std::fs::write(&file, "[controller]\n    controller_adr = pool\n").expect("writing");
-    let output = scene.check(&["runtime", "client"], &[]);
-    let said = text(&output);
-    assert!(!output.status.success() && said.contains("line 2: there is no \"controller_adr\""), "{said}");
-    std::fs::write(&file, "[controller]\n    controller_addr = 127.0.0.1:1\n").expect("writing");
-    let fingerprint = "0a".repeat(32);
-    let output = scene.check(&["runtime", "client"], &[("ORION_FINGERPRINT", &fingerprint)]);
-    let said = text(&output);
-    assert!(!output.status.success() && said.contains("[Error] ORION_FINGERPRINT is an oriond's"), "{said}");
+    let socket = format!("unix:{}", scene.oriond().display());
+    let controller = scene.controller();
+    let (fingerprint, server) = ("0a".repeat(32), ("ORION_SERVER", &*socket));
+    let fingerprint = ("ORION_FINGERPRINT", &*fingerprint);
+    let of_pool = format!("[controller]\n    controller_addr = {controller}\n");
+    for (conf, environment, error) in [
+        ("[controller]\n    controller_adr = pool\n", &[][..], "line 2: there is no \"controller_adr\""),
+        (&of_pool, &[fingerprint], "[Error] ORION_FINGERPRINT is an oriond's"),
+        ("", &[server, ("ORION_CONTROLLER", &controller)], "[Error] ORION_CONTROLLER="),
+    ] {
+        std::fs::write(&file, conf).expect("writing");
+        let output = scene.check(&["runtime", "client"], environment);
+        let said = text(&output);
+        assert!(!output.status.success() && said.contains(error), "{said}");
+    }
+    // Who names a server reads no file, and the fingerprint is the server's.
+    for (conf, words) in [
+        ("[controller]\n    controller_adr = pool\n", "line 2: there is no \"controller_adr\""),
+        (&of_pool, &format!("Address {controller} is reached.")),
+    ] {
+        std::fs::write(&file, conf).expect("writing");
+        let output = scene.check(&["runtime", "client"], &[server, fingerprint]);
+        let said = text(&output);
+        assert!(output.status.success() && said.contains(words), "{said}");
+    }
 }
 
 #[test]
