@@ -161,8 +161,9 @@ pub(crate) fn close(c: &Arc<Capture>) {
     }
 }
 
-/// Refuses a call that would upset a capture, such as one that allocates: captures in global mode forbid it to every
-/// thread, captures in thread-local mode to their own. A thread can lift that for itself by exchanging its mode.
+/// Refuses a call that would upset a capture, such as one that allocates, waits or asks: captures in global mode
+/// forbid it to every thread, captures in thread-local mode to their own. A thread can lift that for itself by
+/// exchanging its mode. Which calls those are was asked of the driver 580.
 pub fn forbid_unsafe() -> R {
     if OPEN_COUNT.load(Ordering::Acquire) == 0 || MODE.get() == CU_STREAM_CAPTURE_MODE_RELAXED {
         return Ok(());

@@ -39,6 +39,9 @@ facts! { capture:
         allocations_in_stream_order_are_captured.not_in_a_crowd("a global capture forbids others to allocate"),
         one_can_add_to_a_graph.not_in_a_crowd("a global capture forbids others to allocate"),
         destroying_the_stream_is_clean.not_in_a_crowd("a global capture forbids others to allocate"),
+        copies_that_are_under_way_do_not_end_it.not_in_a_crowd("a global capture forbids others to allocate"),
+        global_mode_forbids_to_ask_to_wait_and_to_free.not_in_a_crowd("a global capture forbids others to allocate"),
+        global_mode_allows_what_cannot_wait.not_in_a_crowd("a global capture forbids others to allocate"),
     ]
 }
 
@@ -313,6 +316,103 @@ fn the_default_stream_is_implicitly_forbidden(cu: &'static Cuda) -> Verdict {
     abandon(cu, stream)?;
     ok!(cu.cuModuleUnload(module));
     Ok(())
+}
+
+/// Whoever looks whether they have come must not be noticed.
+fn copies_that_are_under_way_do_not_end_it(cu: &'static Cuda) -> Verdict {
+    const BYTES: usize = 64 << 10;
+    let (outside, numbers) = (cu.stream()?, cu.words(&[7; BYTES / 4])?);
+    let (pinned, pageable) = (cu.pinned(BYTES)?, vec![9u32; BYTES / 4]);
+    let mut one = 0u32;
+    let gate = cu.gate(outside)?;
+    ok!(cu.cuMemcpyDtoHAsync_v2(pinned, numbers, BYTES, outside));
+    ok!(cu.cuMemcpyDtoHAsync_v2(pinned, numbers, 4, outside));
+    ok!(cu.cuMemcpyHtoDAsync_v2(numbers, pageable.as_ptr().cast(), BYTES, outside));
+    let stream = capturing(cu, GLOBAL)?;
+    for _ in 0..100 {
+        let mut status = 99;
+        ok!(cu.cuStreamIsCapturing(stream, &mut status));
+        same!(status, CU_STREAM_CAPTURE_STATUS_ACTIVE);
+        ok!(cu.cuMemsetD32Async(numbers, 5, 1, stream));
+    }
+    let graph = end(cu, stream)?;
+    same!(node_count(cu, graph)?, 100);
+    gate.open();
+    ok!(cu.cuMemcpyDtoHAsync_v2(as_void(&mut one), numbers, 4, outside));
+    ok!(cu.cuStreamSynchronize(outside));
+    same!((read::<u32>(pinned), one), (7, 9));
+    replay(cu, graph, stream, 1)?;
+    same!(cu.word(numbers)?, 5);
+    ok!(cu.cuGraphDestroy(graph));
+    ok!(cu.cuStreamDestroy_v2(stream));
+    ok!(cu.cuStreamDestroy_v2(outside));
+    ok!(cu.cuMemFreeHost(pinned));
+    cu.free(numbers)
+}
+
+/// What calls other than the captured stream's find in global mode, and whether the capture is still good.
+fn beside_a_capture(cu: &'static Cuda, call: &mut dyn FnMut() -> CUresult) -> Get<(CUresult, bool)> {
+    let (stream, mut status) = (capturing(cu, GLOBAL)?, 99);
+    let code = call();
+    ok!(cu.cuStreamIsCapturing(stream, &mut status));
+    abandon(cu, stream)?;
+    Ok((code, status == CU_STREAM_CAPTURE_STATUS_ACTIVE))
+}
+
+/// So are `cuMemFreeHost`, `cuMemHostRegister`, `cuMemHostUnregister` and `cuModuleUnload`, which Orion puts off or
+/// does beside the capture, unnoticed by it.
+fn global_mode_forbids_to_ask_to_wait_and_to_free(cu: &'static Cuda) -> Verdict {
+    let (other, event) = (cu.stream()?, cu.event()?);
+    let (mut pool, mut empty, mut address, mut exec) = (null_mut(), null_mut(), 0, null_mut());
+    ok!(cu.cuEventRecord(event, other));
+    ok!(cu.cuStreamSynchronize(other));
+    ok!(cu.cuDeviceGetDefaultMemPool(&mut pool, 0));
+    ok!(cu.cuGraphCreate(&mut empty, 0));
+    let device = cu.alloc(64)?;
+    let mut calls: [(&str, &mut dyn FnMut() -> CUresult); 9] = [
+        ("cuEventQuery", &mut || cu.cuEventQuery(event)),
+        ("cuStreamQuery", &mut || cu.cuStreamQuery(other)),
+        ("cuEventSynchronize", &mut || cu.cuEventSynchronize(event)),
+        ("cuStreamSynchronize", &mut || cu.cuStreamSynchronize(other)),
+        ("cuCtxSynchronize", &mut || cu.cuCtxSynchronize()),
+        ("cuMemAlloc", &mut || cu.cuMemAlloc_v2(&mut address, 64)),
+        ("cuMemFree", &mut || cu.cuMemFree_v2(device)),
+        ("cuMemPoolTrimTo", &mut || cu.cuMemPoolTrimTo(pool, 0)),
+        ("cuGraphInstantiate", &mut || cu.cuGraphInstantiateWithFlags(&mut exec, empty, 0)),
+    ];
+    for (name, call) in &mut calls {
+        same!((*name, beside_a_capture(cu, *call)?), (*name, (CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, false)));
+    }
+    ok!(cu.cuGraphDestroy(empty));
+    ok!(cu.cuEventDestroy_v2(event));
+    ok!(cu.cuStreamDestroy_v2(other));
+    cu.free(device)
+}
+
+fn global_mode_allows_what_cannot_wait(cu: &'static Cuda) -> Verdict {
+    let (other, first, second) = (cu.stream()?, cu.event()?, cu.event()?);
+    let (device, pinned) = (cu.alloc(64)?, cu.pinned(64)?);
+    ok!(cu.cuEventRecord(second, other));
+    ok!(cu.cuStreamSynchronize(other));
+    let (mut free, mut total, mut made) = (0, 0, null_mut());
+    let mut calls: [(&str, &mut dyn FnMut() -> CUresult); 6] = [
+        ("cuMemGetInfo", &mut || cu.cuMemGetInfo_v2(&mut free, &mut total)),
+        ("cuEventCreate", &mut || cu.cuEventCreate(&mut made, CU_EVENT_DISABLE_TIMING)),
+        ("cuEventRecord", &mut || cu.cuEventRecord(first, other)),
+        ("cuStreamWaitEvent", &mut || cu.cuStreamWaitEvent(other, second, 0)),
+        ("cuMemcpyDtoHAsync", &mut || cu.cuMemcpyDtoHAsync_v2(pinned, device, 64, other)),
+        ("cuMemcpyHtoD", &mut || cu.cuMemcpyHtoD_v2(device, pinned, 64)),
+    ];
+    for (name, call) in &mut calls {
+        same!((*name, beside_a_capture(cu, *call)?), (*name, (CUDA_SUCCESS, true)));
+    }
+    ok!(cu.cuStreamSynchronize(other));
+    for event in [first, second, made] {
+        ok!(cu.cuEventDestroy_v2(event));
+    }
+    ok!(cu.cuMemFreeHost(pinned));
+    ok!(cu.cuStreamDestroy_v2(other));
+    cu.free(device)
 }
 
 fn a_blocking_allocation_is_unsupported_in_global_mode(cu: &'static Cuda) -> Verdict {

@@ -63,6 +63,7 @@ pub fn run(s: &mut Session, mut commands: Consumer) -> Result<(), Fault> {
             continue;
         }
         since_poll = 0;
+        s.captures.rest(s.driver);
         freeing::release_fenced(s);
         let again = in_step::look(s);
         if full {

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use orion_cuda::sys::*;
 
 use crate::api::{R, api, handle, put, put_some};
-use crate::capture::forbid_captured;
+use crate::capture::{self, forbid_captured};
 use crate::context::{
     self, CONTEXTS, Context, current, current_any, from_handle, from_handle_or_current, primary, retain_primary, stack,
 };
@@ -248,15 +248,18 @@ api! {
     fn cuCtxSynchronize() {
         let c = current_any()?;
         enqueue::forbid_capture(&c)?;
+        capture::forbid_unsafe()?;
         c.synchronize()
     }
     fn cuCtxSynchronize_v2(ctx: CUcontext) {
         let c = from_handle_or_current(ctx)?;
         enqueue::forbid_capture(&c)?;
+        capture::forbid_unsafe()?;
         c.synchronize()
     }
     fn cuCtxSetLimit(limit: CUlimit, value: usize) {
         let c = current()?;
+        capture::forbid_unsafe()?;
         limit_default(limit)?;
         c.limits.lock().map_err(|_| CUDA_ERROR_UNKNOWN)?.insert(limit, value);
         Ok(())

@@ -66,6 +66,7 @@ api! {
     fn cuEventQuery(h: CUevent) {
         let e = lookup_event(h)?;
         forbid_captured(&e)?;
+        capture::forbid_unsafe()?;
         let done = e.point().is_none_or(|p| p.stream.is_done(p.number));
         e.context.check()?;
         if done { Ok(()) } else { Err(CUDA_ERROR_NOT_READY) }
@@ -73,6 +74,7 @@ api! {
     fn cuEventSynchronize(h: CUevent) {
         let e = lookup_event(h)?;
         forbid_captured(&e)?;
+        capture::forbid_unsafe()?;
         if let Some(p) = e.point() {
             p.stream.wait(p.number);
         }

@@ -25,7 +25,7 @@ use crate::launch::{KernelLaunch, pack_arguments};
 use crate::log::refuse;
 use crate::memset::Set;
 use crate::stream_memory::mem_ops;
-use crate::{conditional, cupti, memory, module, stream, vram};
+use crate::{capture, conditional, cupti, memory, module, stream, vram};
 
 impl Graph {
     fn clone_graph(&self) -> R<Arc<Self>> {
@@ -385,6 +385,7 @@ fn work_of(h: CUgraphNode) -> R<Work> {
 fn instantiate(out: *mut CUgraphExec, g: CUgraph, flags: u64) -> R {
     let context = context::current()?;
     let g = graph(g)?.is_its_own()?;
+    capture::forbid_unsafe()?;
     if out.is_null() {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }

@@ -37,6 +37,7 @@ fn register(p: *mut c_void, bytes: usize, flags: c_uint) -> R {
     if flags & CU_MEMHOSTREGISTER_IOMEMORY != 0 {
         return refuse("cuMemHostRegister", "I/O memory");
     }
+    capture::forbid_unsafe()?;
     let base = p as u64;
     if vram::overlaps(base, bytes as u64) {
         return Err(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
@@ -88,6 +89,7 @@ api! {
         let c = context::current()?;
         let r = vram::find(p as u64).filter(|r| r.base == p as u64 && r.kind == Kind::Registered);
         let r = r.ok_or(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED)?;
+        capture::forbid_unsafe()?;
         for s in context::by_id(r.context).unwrap_or(c).streams_of_all() {
             s.wait_all();
         }

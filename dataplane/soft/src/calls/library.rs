@@ -11,10 +11,10 @@ use orion_cuda::sys::*;
 use crate::api::{R, api, get, handle, put, put_some, text};
 use crate::calls::execution::{param_info, set_function_attribute};
 use crate::context::{self, Context};
-use crate::image;
 use crate::jit::{Jit, parse_ptx, read_file};
 use crate::module::{KERNELS, Kernel, LIBRARIES, Library, function_attribute, kernel_function};
 use crate::ptx::decode::program::kernel_params;
+use crate::{capture, image};
 
 impl Library {
     /// # Safety
@@ -93,6 +93,7 @@ api! {
     }
     fn cuLibraryUnload(h: CUlibrary) {
         let l = library(h)?;
+        capture::forbid_unsafe()?;
         LIBRARIES.remove(h);
         for k in l.kernels.lock().map_err(|_| CUDA_ERROR_UNKNOWN)?.iter() {
             KERNELS.remove(Arc::as_ptr(k).cast_mut());

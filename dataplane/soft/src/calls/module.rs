@@ -9,7 +9,7 @@ use orion_cuda::sys::*;
 use crate::api::{R, api, handle, put, put_some, text};
 use crate::jit::{Jit, no_jit, parse_ptx, read_file};
 use crate::module::{MODULES, Module, eager};
-use crate::{context, image};
+use crate::{capture, context, image};
 
 fn load_module(out: *mut CUmodule, text: &image::Text, jit: &Jit) -> R {
     let c = context::current()?;
@@ -50,6 +50,7 @@ api! {
         if m.of_library {
             return Err(CUDA_ERROR_NOT_PERMITTED);
         }
+        capture::forbid_unsafe()?;
         for s in c.every_stream() {
             s.wait_all();
         }

@@ -95,6 +95,7 @@ api! {
     }
     fn cuMemPoolTrimTo(pool: CUmemoryPool, keep: usize) {
         let p = POOLS.get(pool).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        capture::forbid_unsafe()?;
         let beyond = p.reserved().saturating_sub(keep as u64);
         let mut held = p.held();
         held.seen -= held.seen.min(beyond);

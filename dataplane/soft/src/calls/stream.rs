@@ -59,6 +59,7 @@ api! {
             c.invalidate();
             return Err(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
         }
+        capture::forbid_unsafe()?;
         let idle = s.is_idle();
         s.context.check()?;
         if idle { Ok(()) } else { Err(CUDA_ERROR_NOT_READY) }
@@ -69,6 +70,7 @@ api! {
             c.invalidate();
             return Err(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
         }
+        capture::forbid_unsafe()?;
         for p in s.preceding() {
             p.stream.wait(p.number);
         }

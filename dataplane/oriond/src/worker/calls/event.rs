@@ -12,11 +12,16 @@ use crate::worker::outcome::{Handled, Outcome};
 use crate::worker::session::Session;
 use crate::worker::state::waits::Wait;
 
-pub fn cuEventSynchronize(s: &mut Session, header: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
+pub fn cuEventSynchronize(s: &mut Session, header: &Header, mut r: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let event = match s.handle(Kind::Event, EventSynchronize::decode(&mut r)?.event.0) {
         Ok(e) if !e.is_null() => e.cast(),
         _ => return Ok(Outcome::Done(CUDA_ERROR_INVALID_HANDLE)),
     };
+    if s.captures.forbids(header.thread) {
+        EventSynchronizeReply { events: s.flush_output(CUDA_SUCCESS) }.encode(reply);
+        // SAFETY: an event of this session. The driver refuses, as it would refuse to wait.
+        return Ok(Outcome::Done(unsafe { s.driver.cuEventQuery(event) }));
+    }
     Ok(s.park(header, Wait::Event(event), move |s, code, reply| {
         let (code, events) = s.flush_output_of_event(event, code);
         EventSynchronizeReply { events }.encode(reply);

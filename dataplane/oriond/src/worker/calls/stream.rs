@@ -13,9 +13,14 @@ use crate::worker::session::Session;
 use crate::worker::state::waits::Wait;
 
 /// The reply of a synchronising call says how many events (kernel output) came before it.
-pub fn cuStreamSynchronize(s: &mut Session, header: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
+pub fn cuStreamSynchronize(s: &mut Session, header: &Header, mut r: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = StreamSynchronize::decode(&mut r)?;
     let stream = s.plain_stream(q.stream.0, header.thread)?;
+    if s.captures.forbids(header.thread) {
+        StreamSynchronizeReply { events: s.flush_output(CUDA_SUCCESS) }.encode(reply);
+        // SAFETY: a stream of this session. The driver refuses, as it would refuse to wait.
+        return Ok(Outcome::Done(unsafe { s.driver.cuStreamQuery(stream) }));
+    }
     Ok(s.park(header, Wait::Streams(vec![stream]), move |s, code, reply| {
         let (code, events) = s.flush_output_of(stream, code);
         StreamSynchronizeReply { events }.encode(reply);

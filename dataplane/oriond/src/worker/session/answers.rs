@@ -107,15 +107,17 @@ impl Session {
     pub fn flush_output_of_event(&mut self, event: CUevent, code: CUresult) -> (CUresult, u64) {
         let mut code = code;
         if code == CUDA_SUCCESS && !self.freed.streams.is_empty() {
+            let relaxed = self.captures.relax(self.driver);
             // SAFETY: an event of this session. Another thread of the client may have recorded it again, and that is
             // not waited for.
             code = unsafe {
-                match self.driver.cuEventQuery(event) {
+                match self.captures.ask_event(self.driver, event) {
                     CUDA_SUCCESS => self.driver.cuEventSynchronize(event),
                     CUDA_ERROR_NOT_READY => CUDA_SUCCESS,
                     code => code,
                 }
             };
+            self.captures.restore(self.driver, relaxed);
         }
         (code, self.flush_output(code))
     }
@@ -134,10 +136,11 @@ impl Session {
     pub fn flush_output_of(&mut self, stream: CUstream, code: CUresult) -> (CUresult, u64) {
         let mut code = code;
         if code == CUDA_SUCCESS && (self.prints.possible() || !self.freed.streams.is_empty()) {
+            let relaxed = self.captures.relax(self.driver);
             // SAFETY: a stream of this session, still alive: a destroyed one leaves the wait list. Another thread of
             // the client may have given it more to do, and that is not waited for.
             code = unsafe {
-                match self.driver.cuStreamQuery(stream) {
+                match self.captures.ask_stream(self.driver, stream) {
                     CUDA_SUCCESS => {
                         self.freed.streams.remove(&(self.home_of(stream), stream as usize));
                         self.driver.cuStreamSynchronize(stream)
@@ -146,6 +149,7 @@ impl Session {
                     code => code,
                 }
             };
+            self.captures.restore(self.driver, relaxed);
         }
         (code, self.flush_output(code))
     }

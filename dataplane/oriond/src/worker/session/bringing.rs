@@ -13,11 +13,12 @@ use orion_wire::record::HeapRange;
 use crate::lines;
 use crate::worker::out::arrivals::{self, Arrivals, Pending, SpareEvent, Word};
 use crate::worker::session::Session;
+use crate::worker::state::captures::Captures;
 
 /// Whether the copies of a command have finished, for the executor, which may ask the driver.
-pub(super) fn is_done(driver: &Driver, pending: &Pending) -> bool {
+pub(super) fn is_done(captures: &Captures, driver: &'static Driver, pending: &Pending) -> bool {
     // SAFETY: an event this session owns.
-    pending.event.is_some_and(|(_, event)| unsafe { driver.cuEventQuery(event) } != CUDA_ERROR_NOT_READY)
+    pending.event.is_some_and(|(_, event)| unsafe { captures.ask_event(driver, event) } != CUDA_ERROR_NOT_READY)
 }
 
 impl Session {
@@ -98,7 +99,7 @@ impl Session {
         if self.make_current(primary).is_err() {
             return None;
         }
-        let relaxed = self.captures.relax(self.driver, 0);
+        let relaxed = self.captures.relax(self.driver);
         self.words.add_page(self.driver);
         self.captures.restore(self.driver, relaxed);
         // Not if it is not known who was.
@@ -141,7 +142,8 @@ impl Session {
         let notice = self.in_step.notice(scope);
         let (patches, spent) = {
             let mut arrivals = arrivals::lock(arrivals);
-            let patches = arrivals.bring(&self.heap, scope, notice, |pending| is_done(self.driver, pending))?;
+            let patches =
+                arrivals.bring(&self.heap, scope, notice, |pending| is_done(&self.captures, self.driver, pending))?;
             if scope == Scope::All && patches == 0 {
                 arrivals.acknowledge(notice)?;
             }

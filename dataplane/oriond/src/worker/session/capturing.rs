@@ -20,7 +20,7 @@ impl Session {
         if !self.parked.iter().any(|parked| parked.wait.names(stream)) || self.is_capturing(stream) {
             return;
         }
-        let relaxed = self.captures.relax(self.driver, 0);
+        let relaxed = self.captures.relax(self.driver);
         let recorded = self.record_spare_event(stream);
         self.captures.restore(self.driver, relaxed);
         // A stream that takes no event is of a broken context, which those who wait are told by asking.
@@ -47,7 +47,7 @@ impl Session {
     pub(super) fn poll_earlier(&mut self, i: usize) -> Option<CUresult> {
         while let Some(event) = self.parked[i].earlier.last() {
             // SAFETY: an event this session owns.
-            match unsafe { self.driver.cuEventQuery(event.1) } {
+            match unsafe { self.captures.ask_event(self.driver, event.1) } {
                 CUDA_SUCCESS => {}
                 CUDA_ERROR_NOT_READY => return None,
                 code => return Some(code),

@@ -69,7 +69,7 @@ impl Session {
             }
             let (mut streams, _) = self.busy_streams();
             // SAFETY: streams of this session, or default streams of the current context. After an error nothing runs.
-            streams.retain(|s| unsafe { self.driver.cuStreamQuery(*s) } == CUDA_ERROR_NOT_READY);
+            streams.retain(|s| unsafe { self.captures.ask_stream(self.driver, *s) } == CUDA_ERROR_NOT_READY);
             if self.would_order(&streams) {
                 self.refuse_fence(fence, now);
                 return None;
@@ -112,7 +112,7 @@ impl Session {
     pub fn is_past(&mut self, fence: &mut Fence) -> bool {
         while let Some(event) = fence.events.last().copied() {
             // SAFETY: an event this session owns.
-            if unsafe { self.driver.cuEventQuery(event.1) } == CUDA_ERROR_NOT_READY {
+            if unsafe { self.captures.ask_event(self.driver, event.1) } == CUDA_ERROR_NOT_READY {
                 return false;
             }
             fence.events.pop();
@@ -138,13 +138,11 @@ impl Session {
                 continue;
             }
             let (streams, until) = self.busy_streams();
-            let relaxed = self.captures.relax(self.driver, 0);
             let idle = streams.iter().all(|stream| {
                 // SAFETY: a stream of this session, or a default stream of the current context. An error means that
                 // nothing runs any more.
-                unsafe { self.driver.cuStreamQuery(*stream) != CUDA_ERROR_NOT_READY }
+                unsafe { self.captures.ask_stream(self.driver, *stream) != CUDA_ERROR_NOT_READY }
             });
-            self.captures.restore(self.driver, relaxed);
             if !idle {
                 return false;
             }

@@ -214,7 +214,7 @@ impl Session {
     /// Puts an event behind what a stream was given.
     fn mark(&mut self, gate: &mut Gate, index: usize, key: StreamKey) {
         let caller = self.current;
-        let relaxed = self.captures.relax(self.driver, 0);
+        let relaxed = self.captures.relax(self.driver);
         if self.make_current(key.0).is_ok()
             && let Ok(event) = self.record_spare_event(key.1 as CUstream)
         {
@@ -235,7 +235,7 @@ impl Session {
         }
         let mut streams = self.busy_streams_of(context);
         // SAFETY: streams of this session, whose context is current. After an error nothing runs.
-        streams.retain(|s| unsafe { self.driver.cuStreamQuery(*s) } == CUDA_ERROR_NOT_READY);
+        streams.retain(|s| unsafe { self.captures.ask_stream(self.driver, *s) } == CUDA_ERROR_NOT_READY);
         streams.push(std::ptr::null_mut());
         self.would_order(&streams)
     }
@@ -408,7 +408,7 @@ impl Session {
             return true;
         }
         // SAFETY: a stream of this session, or the default stream of the current context.
-        unsafe { self.driver.cuStreamQuery(handle as CUstream) != CUDA_ERROR_NOT_READY }
+        unsafe { self.captures.ask_stream(self.driver, handle as CUstream) != CUDA_ERROR_NOT_READY }
     }
 
     /// For how long an executor that has nothing to do may sleep.
@@ -429,12 +429,10 @@ impl Session {
         if place.ahead.is_empty() {
             return;
         }
-        let (driver, now) = (self.driver, now_ns());
-        let relaxed = self.captures.relax(driver, 0);
+        let now = now_ns();
         // SAFETY: events this session owns. After an error nothing runs.
-        let is_past = |event| unsafe { driver.cuEventQuery(event) } != CUDA_ERROR_NOT_READY;
+        let is_past = |event| unsafe { self.captures.ask_event(self.driver, event) } != CUDA_ERROR_NOT_READY;
         let passed = place.ahead.pass(now, times, is_past);
-        self.captures.restore(driver, relaxed);
         if !passed.is_empty() {
             place.stuck_since_ns = None;
             place.progress_ns = now;
@@ -453,7 +451,7 @@ impl Session {
             }
             let (streams, until) = self.busy_streams();
             // SAFETY: streams of this session, or default streams of the current context.
-            let is_idle = |s: &CUstream| unsafe { self.driver.cuStreamQuery(*s) } != CUDA_ERROR_NOT_READY;
+            let is_idle = |s: &CUstream| unsafe { self.captures.ask_stream(self.driver, *s) } != CUDA_ERROR_NOT_READY;
             let are_idle = streams.iter().all(is_idle);
             if are_idle {
                 self.streams_idle(until);

@@ -47,7 +47,7 @@ impl Session {
         let mut done = Vec::new();
         while let Some(first) = self.lent.front() {
             // SAFETY: an event this session owns.
-            if unsafe { self.driver.cuEventQuery(first.0.1) } == CUDA_ERROR_NOT_READY {
+            if unsafe { self.captures.ask_event(self.driver, first.0.1) } == CUDA_ERROR_NOT_READY {
                 break;
             }
             let Some((event, mut lent)) = self.lent.pop_front() else { break };

@@ -81,9 +81,9 @@ impl Session {
         let mut over = Vec::new();
         let mut i = 0;
         while i < self.parked.len() && over.len() < OVER_MAX {
-            let (context, thread) = (self.parked[i].header.context, self.parked[i].header.thread);
+            let context = self.parked[i].header.context;
             let result = match self.make_current(context) {
-                Ok(()) => self.poll_one(i, thread),
+                Ok(()) => self.poll_one(i),
                 Err(code) => Some(code),
             };
             let Some(result) = result else {
@@ -128,8 +128,8 @@ impl Session {
         }
     }
 
-    pub(super) fn poll_one(&mut self, i: usize, thread: u16) -> Option<CUresult> {
-        let relaxed = self.captures.relax(self.driver, thread);
+    pub(super) fn poll_one(&mut self, i: usize) -> Option<CUresult> {
+        let relaxed = self.captures.relax(self.driver);
         let result = match self.poll_earlier(i) {
             Some(CUDA_SUCCESS) => self.poll_wait(i),
             not_yet_or_error => not_yet_or_error,
@@ -148,13 +148,17 @@ impl Session {
                 let range = *range;
                 let under_way = self.arrivals.as_ref().is_some_and(|arrivals| {
                     let writes = |p: &&Pending| p.ranges.iter().any(|r| r.overlaps(range));
-                    arrivals::lock(arrivals).pending.iter().filter(writes).any(|p| !is_done(self.driver, p))
+                    arrivals::lock(arrivals)
+                        .pending
+                        .iter()
+                        .filter(writes)
+                        .any(|p| !is_done(&self.captures, self.driver, p))
                 });
                 (!under_way).then_some(CUDA_SUCCESS)
             }
             Wait::Event(event) => {
                 // SAFETY: an event this session owns.
-                match unsafe { self.driver.cuEventQuery(*event) } {
+                match unsafe { self.captures.ask_event(self.driver, *event) } {
                     CUDA_ERROR_NOT_READY => None,
                     code => Some(code),
                 }
@@ -166,7 +170,7 @@ impl Session {
                     Some(CUDA_SUCCESS)
                 } else if self.recording || landing.looks.is_multiple_of(32) {
                     // SAFETY: a stream of this session.
-                    match unsafe { self.driver.cuStreamQuery(landing.stream) } {
+                    match unsafe { self.captures.ask_stream(self.driver, landing.stream) } {
                         CUDA_ERROR_NOT_READY => None,
                         code => Some(code),
                     }
@@ -178,7 +182,7 @@ impl Session {
             Wait::Streams(streams) => loop {
                 let Some(stream) = streams.last() else { break Some(CUDA_SUCCESS) };
                 // SAFETY: streams this session owns, or a default stream of the current context.
-                match unsafe { self.driver.cuStreamQuery(*stream) } {
+                match unsafe { self.captures.ask_stream(self.driver, *stream) } {
                     CUDA_SUCCESS => {
                         seen_idle(&mut self.busy_streams, self.current, *stream);
                         streams.pop();
@@ -201,6 +205,9 @@ impl Session {
         }
         // Beside a capture that was there before, the driver refuses at once.
         let refuses = self.captures.open() && !goes_on;
+        if refuses {
+            self.captures.prepare(self.driver, self.parked[i].header.thread);
+        }
         let returns = refuses || self.host_memory.fence().is_none() && self.device_idle();
         if let Err(code) = self.make_current(context) {
             return Some(code);
@@ -231,7 +238,7 @@ impl Session {
             // A context that has gone meanwhile has nothing to wait for.
             if self.make_current(of).is_ok() {
                 // SAFETY: a stream this session owns, or a default stream of the current context.
-                match unsafe { self.driver.cuStreamQuery(stream) } {
+                match unsafe { self.captures.ask_stream(self.driver, stream) } {
                     CUDA_SUCCESS => seen_idle(&mut self.busy_streams, of, stream),
                     CUDA_ERROR_NOT_READY => break None,
                     code => break Some(code),

@@ -79,7 +79,7 @@ impl Session {
             return Ok(*stream);
         }
         let mut stream = ptr::null_mut();
-        let relaxed = self.captures.relax(self.driver, thread);
+        let relaxed = self.captures.relax(self.driver);
         // SAFETY: a valid out pointer; the context is current.
         let code = unsafe { self.driver.cuStreamCreate(&mut stream, CU_STREAM_DEFAULT) };
         self.captures.restore(self.driver, relaxed);
@@ -123,7 +123,7 @@ impl Session {
         }
         for event in std::mem::take(&mut self.orphaned) {
             // SAFETY: an event this session owns.
-            match unsafe { self.driver.cuEventQuery(event.1) } {
+            match unsafe { self.captures.ask_event(self.driver, event.1) } {
                 CUDA_ERROR_NOT_READY => self.orphaned.push(event),
                 _ => self.return_event(event),
             }
@@ -136,7 +136,7 @@ impl Session {
         self.gate_loses_stream(stream);
         let is_busy = |busy: &FxHashMap<usize, Busy>| busy.contains_key(&(stream as usize));
         // SAFETY: a stream of this session.
-        let runs = || unsafe { self.driver.cuStreamQuery(stream) } == CUDA_ERROR_NOT_READY;
+        let runs = || unsafe { self.captures.ask_stream(self.driver, stream) } == CUDA_ERROR_NOT_READY;
         if !self.captures.open() && self.busy_streams.get(&self.home_of(stream)).is_some_and(is_busy) && runs() {
             self.forget_orphans_that_are_past();
             // One of a broken context takes no event.

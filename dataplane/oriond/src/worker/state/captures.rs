@@ -5,9 +5,13 @@
 //! all client threads and so owns every capture. What CUDA would decide by thread is decided in [`Captures`], and
 //! the driver is told through the executor's mode: `GLOBAL` where the command has to be refused (the executor
 //! owns the captures, so that refuses), `RELAXED` where it must not be.
+//!
+//! Asking about any event or stream is such a call: in `GLOBAL` mode it ends a capture that has nothing to do with it.
+//! What the executor asks for itself goes through [`Captures::ask_event`] and [`Captures::ask_stream`], wherever it is.
 
 // UNSAFETY: calls the driver with handles that were looked up.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::ptr;
 
@@ -30,7 +34,7 @@ pub struct Captures {
     /// Threads whose mode is not `GLOBAL`.
     pub modes: HashMap<u16, CUstreamCaptureMode>,
     /// The executor's mode in the driver; 0 is `GLOBAL`, with which a thread starts.
-    current: CUstreamCaptureMode,
+    current: Cell<CUstreamCaptureMode>,
 }
 
 /// What [`Captures::relax`] changed.
@@ -40,26 +44,60 @@ pub struct Relaxed(Option<CUstreamCaptureMode>);
 impl Captures {
     /// Makes the executor's mode what decides the next command of `thread` as that thread's own mode would.
     #[inline]
-    pub fn prepare(&mut self, driver: &'static Driver, thread: u16) {
+    pub fn prepare(&self, driver: &'static Driver, thread: u16) {
         if !self.open.is_empty() {
             let mode = self.mode_for(thread);
             self.set(driver, mode);
         }
     }
 
-    /// Lets the executor ask about streams and events without invalidating a capture.
+    /// Between commands: what the executor does then is not a call of the client's, which a capture could forbid.
     #[inline]
-    pub fn relax(&mut self, driver: &'static Driver, _thread: u16) -> Relaxed {
+    pub fn rest(&self, driver: &'static Driver) {
+        if !self.open.is_empty() {
+            self.set(driver, CU_STREAM_CAPTURE_MODE_RELAXED);
+        }
+    }
+
+    /// Lets the executor do something for itself without invalidating a capture.
+    #[inline]
+    pub fn relax(&self, driver: &'static Driver) -> Relaxed {
         if self.open.is_empty() {
             return Relaxed(None);
         }
-        let before = self.current;
+        let before = self.current.get();
         self.set(driver, CU_STREAM_CAPTURE_MODE_RELAXED);
         Relaxed(Some(before))
     }
 
+    /// As the driver's `cuEventQuery`, and no capture notices. Of a captured event it is refused, and ends the capture.
+    ///
+    /// # Safety
+    /// An event of this session.
     #[inline]
-    pub fn restore(&mut self, driver: &'static Driver, relaxed: Relaxed) {
+    pub unsafe fn ask_event(&self, driver: &'static Driver, event: CUevent) -> CUresult {
+        let relaxed = self.relax(driver);
+        // SAFETY: the caller's promise.
+        let code = unsafe { driver.cuEventQuery(event) };
+        self.restore(driver, relaxed);
+        code
+    }
+
+    /// As the driver's `cuStreamQuery`, and no capture of another stream notices.
+    ///
+    /// # Safety
+    /// A stream of this session, or a default stream of the current context.
+    #[inline]
+    pub unsafe fn ask_stream(&self, driver: &'static Driver, stream: CUstream) -> CUresult {
+        let relaxed = self.relax(driver);
+        // SAFETY: the caller's promise.
+        let code = unsafe { driver.cuStreamQuery(stream) };
+        self.restore(driver, relaxed);
+        code
+    }
+
+    #[inline]
+    pub fn restore(&self, driver: &'static Driver, relaxed: Relaxed) {
         if let Relaxed(Some(mode)) = relaxed {
             self.set(driver, mode);
         }
@@ -116,13 +154,13 @@ impl Captures {
         if self.forbids(thread) { CU_STREAM_CAPTURE_MODE_GLOBAL } else { CU_STREAM_CAPTURE_MODE_RELAXED }
     }
 
-    fn set(&mut self, driver: &'static Driver, mode: CUstreamCaptureMode) {
-        if self.current != mode {
+    fn set(&self, driver: &'static Driver, mode: CUstreamCaptureMode) {
+        if self.current.get() != mode {
             let mut exchanged = mode;
             // SAFETY: a valid in-out pointer.
             let code = unsafe { driver.cuThreadExchangeStreamCaptureMode(&mut exchanged) };
             if code == CUDA_SUCCESS {
-                self.current = mode;
+                self.current.set(mode);
             }
         }
     }
@@ -148,7 +186,7 @@ mod tests {
         Captures {
             open: open.iter().map(|&(owner, mode)| Open { stream: 7, owner, mode, to_graph: false }).collect(),
             modes: modes.iter().copied().collect(),
-            current: 0,
+            current: Cell::new(0),
         }
     }
 
