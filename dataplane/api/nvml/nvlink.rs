@@ -1,12 +1,12 @@
 //! Links between devices.
 
-#[lacking]
+#[here]
 fn nvmlDeviceGetNvLinkState(device: nvmlDevice_t, link: c_uint, isActive: *mut nvmlEnableState_t);
 
-#[lacking]
+#[here]
 fn nvmlDeviceGetNvLinkVersion(device: nvmlDevice_t, link: c_uint, version: *mut c_uint);
 
-#[lacking]
+#[here]
 fn nvmlDeviceGetNvLinkCapability(
     device: nvmlDevice_t,
     link: c_uint,
@@ -14,7 +14,7 @@ fn nvmlDeviceGetNvLinkCapability(
     capResult: *mut c_uint,
 );
 
-#[lacking]
+#[here]
 fn nvmlDeviceGetNvLinkRemotePciInfo_v2(device: nvmlDevice_t, link: c_uint, pci: *mut nvmlPciInfo_t);
 
 #[lacking]
@@ -65,7 +65,7 @@ fn nvmlDeviceFreezeNvLinkUtilizationCounter(
 #[lacking]
 fn nvmlDeviceResetNvLinkUtilizationCounter(device: nvmlDevice_t, link: c_uint, counter: c_uint);
 
-#[lacking]
+#[here]
 fn nvmlDeviceGetNvLinkRemoteDeviceType(
     device: nvmlDevice_t,
     link: c_uint,
@@ -114,5 +114,5 @@ fn nvmlDeviceSetupNvlinkNvleEncryptionKey_v1(
 #[lacking]
 fn nvmlDeviceGetNvlinkNvlePrivateInfo_v1(device: nvmlDevice_t, privateInfo: *mut nvmlNvlinkNvlePrivateInfo_v1_t);
 
-#[lacking]
-fn nvmlDeviceGetNvLinkRemotePciInfo(device: nvmlDevice_t, link: c_uint, pci: *mut nvmlPciInfo_t);
+#[here]
+fn nvmlDeviceGetNvLinkRemotePciInfo(device: nvmlDevice_t, link: c_uint, pci: *mut nvmlPciInfo_v2_t);

@@ -35,6 +35,29 @@ fn nvml_says_of_the_devices_what_cuda_says() {
     assert!(!output.status.success() && said.contains("left: 9"), "{said}");
 }
 
+/// NCCL goes through the host's memory where it sees none.
+#[test]
+fn gpus_that_reach_each_other_as_by_nvlink_have_links() {
+    let script = orion_built::root().join("dataplane/conformance/nvml/links.py");
+    let script = script.to_str().expect("a path in letters");
+    let said = |transport: &str, capability: &str, devices: &str| {
+        let options = ["--capability", capability];
+        let mut run = orion::command_with(transport, &options, Path::new("python3"), &[script]);
+        let output = run.env("ORION_SOFT_DEVICES", devices).output().expect("orion-run starts");
+        assert!(output.status.success(), "{}", orion::complaint(&output));
+        String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    // Reading: yes; by NVLink: yes; by PCIe: not supported. As an H100's driver says of two.
+    let linked = "18 FFFFFFFF:FF:FF.0 [[0, 0, 5]]";
+    for transport in ["shm", "tcp"] {
+        assert_eq!(said(transport, "9.0", "2"), [linked, linked], "{transport}");
+    }
+    assert_eq!(said("shm", "8.0", "2")[0], "12 FFFFFFFF:FF:FF.0 [[0, 0, 5]]");
+    // Of what the session has not nothing is told, nor of a generation without links.
+    assert_eq!(said("shm", "9.0", "1"), ["0 []"]);
+    assert_eq!(said("shm", "7.5", "2")[0], "0 [[0, 0, 5]]");
+}
+
 const MIB: u64 = 1 << 20;
 const LIMIT: u64 = 512 * MIB;
 

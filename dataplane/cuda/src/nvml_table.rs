@@ -22,8 +22,8 @@ pub struct Functions {
     pub usage: unsafe extern "C" fn(index: usize, usage: *mut Usage) -> CUresult,
     /// Those programs. `processes` has room for `room`, and `count` says how many there are.
     pub processes: unsafe extern "C" fn(processes: *mut Process, room: usize, count: *mut usize) -> CUresult,
-    /// 1 where the first device can access the second one's memory, 0 where it cannot.
-    pub peer_access: unsafe extern "C" fn(from: usize, to: usize, can: *mut u8) -> CUresult,
+    /// [`PEER_ACCESS`] where the first device can access the second one's memory, and [`PEER_ATOMICS`].
+    pub peer_access: unsafe extern "C" fn(from: usize, to: usize, way: *mut u8) -> CUresult,
 }
 
 /// Texts end with zeros. What the driver does not say is 0.
@@ -68,6 +68,11 @@ pub struct Process {
     pub busy_percent: u32,
     pub name: [u8; 64],
 }
+
+/// A device can access another one's memory.
+pub const PEER_ACCESS: u8 = 1;
+/// And kernels do all of their atomic operations there, as over NVLink and not over PCIe.
+pub const PEER_ATOMICS: u8 = 2;
 
 pub const UNKNOWN: u32 = u32::MAX;
 /// For bytes; NVML's own `NVML_VALUE_NOT_AVAILABLE`.

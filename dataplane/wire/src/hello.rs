@@ -242,6 +242,11 @@ pub struct Device {
     pub granularity: (u64, u64),
 }
 
+/// A device can access another one's memory.
+pub const PEER_ACCESS: u8 = 1;
+/// And kernels do all of their atomic operations there, as over NVLink and not over PCIe.
+pub const PEER_ATOMICS: u8 = 2;
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Welcome {
     pub session: u64,
@@ -250,7 +255,7 @@ pub struct Welcome {
     /// Functions the worker's driver has not: row ids for which the shim answers "not found".
     pub missing: Vec<u16>,
     pub devices: Vec<Device>,
-    /// `p2p[i * n + j]`: whether device i can access device j.
+    /// `[i * n + j]`: how device i can access device j, of `PEER_*`.
     pub peer_access: Vec<u8>,
     /// Bytes of the whole session memory and of the host heap at its end.
     pub memory_bytes: u64,

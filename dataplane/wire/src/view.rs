@@ -21,7 +21,7 @@ pub const PROGRAM_BYTES_MAX: usize = 255;
 pub struct Offer {
     pub driver_version: u32,
     pub devices: Vec<Device>,
-    /// `[i * n + j]`: whether device i can access device j.
+    /// `[i * n + j]`: how device i can access device j, of [`hello`](crate::hello)'s `PEER_*`.
     pub peer_access: Vec<u8>,
 }
 

@@ -94,12 +94,13 @@ pub fn processes() -> Result<Vec<Process>, nvmlReturn_t> {
     }
 }
 
-pub fn peer_access(from: usize, to: usize) -> Result<bool, nvmlReturn_t> {
+/// How one device can access another, of `PEER_*`.
+pub fn peer_access(from: usize, to: usize) -> Result<u8, nvmlReturn_t> {
     let table = initialized()?;
-    let mut can = 0;
+    let mut way = 0;
     // SAFETY: a place of our own.
-    match unsafe { (table.peer_access)(from, to, &mut can) } {
-        CUDA_SUCCESS => Ok(can != 0),
+    match unsafe { (table.peer_access)(from, to, &mut way) } {
+        CUDA_SUCCESS => Ok(way),
         code => Err(code_of(code)),
     }
 }

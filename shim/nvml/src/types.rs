@@ -31,7 +31,12 @@ pub type nvmlGpuP2PStatus_t = c_uint;
 pub type nvmlGpuVirtualizationMode_t = c_uint;
 pub type nvmlEventSet_t = *mut c_void;
 
+pub type nvmlNvLinkCapability_t = c_uint;
+pub type nvmlIntNvLinkDeviceType_t = c_uint;
+
 pub const NVML_FEATURE_DISABLED: nvmlEnableState_t = 0;
+pub const NVML_FEATURE_ENABLED: nvmlEnableState_t = 1;
+pub const NVML_VALUE_TYPE_UNSIGNED_INT: c_uint = 1;
 
 /// The oldest form, which ends in reserved words.
 #[repr(C)]

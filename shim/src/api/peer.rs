@@ -5,6 +5,7 @@
 use std::ffi::c_int;
 
 use orion_cuda::sys::*;
+use orion_wire::hello::{PEER_ACCESS, PEER_ATOMICS};
 
 use crate::answer::{code, not_null, put};
 use crate::session::device::facts;
@@ -26,14 +27,15 @@ pub unsafe fn cuDeviceGetP2PAttribute(
 ) -> CUresult {
     code(facts().and_then(|f| {
         not_null(value)?;
-        let access = f.peer_access(srcDevice, dstDevice)? as c_int;
+        let way = f.peer(srcDevice, dstDevice)?;
         if srcDevice == dstDevice {
             return Err(CUDA_ERROR_INVALID_DEVICE);
         }
         let answer = match attrib {
-            CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED
-            | CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED
-            | CU_DEVICE_P2P_ATTRIBUTE_CUDA_ARRAY_ACCESS_SUPPORTED => access,
+            CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED | CU_DEVICE_P2P_ATTRIBUTE_CUDA_ARRAY_ACCESS_SUPPORTED => {
+                (way & PEER_ACCESS != 0) as c_int
+            }
+            CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED => (way & PEER_ATOMICS != 0) as c_int,
             // All pairs of a node rank alike; peers with access do all native atomics or none.
             CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK | CU_DEVICE_P2P_ATTRIBUTE_ONLY_PARTIAL_NATIVE_ATOMIC_SUPPORTED => {
                 0

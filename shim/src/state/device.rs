@@ -6,7 +6,7 @@ use std::ffi::c_int;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use orion_cuda::sys::*;
-use orion_wire::hello::{self, Welcome};
+use orion_wire::hello::{self, PEER_ACCESS, Welcome};
 
 use crate::state::context::Context;
 use crate::state::session::{Attachment, Greeted};
@@ -193,8 +193,13 @@ impl Facts {
     }
 
     pub fn peer_access(&self, from: c_int, to: c_int) -> Result<bool, CUresult> {
+        Ok(self.peer(from, to)? & PEER_ACCESS != 0)
+    }
+
+    /// How, of `PEER_*`.
+    pub fn peer(&self, from: c_int, to: c_int) -> Result<u8, CUresult> {
         let (a, b) = (self.device(from)?.granted as usize, self.device(to)?.granted as usize);
-        Ok(from != to && self.greeted.can_access(a, b) == Some(true))
+        Ok(if from == to { 0 } else { self.greeted.peer(a, b).unwrap_or(0) })
     }
 }
 

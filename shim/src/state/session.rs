@@ -167,10 +167,10 @@ impl Greeted {
         }
     }
 
-    /// Nothing if there are no such devices.
-    pub fn can_access(&self, from: usize, to: usize) -> Option<bool> {
+    /// How one can access another, of `PEER_*`. Nothing if there are no such devices.
+    pub fn peer(&self, from: usize, to: usize) -> Option<u8> {
         let count = self.devices.len();
-        (from < count && to < count).then(|| self.peer_access[from * count + to] != 0)
+        (from < count && to < count).then(|| self.peer_access[from * count + to])
     }
 }
 
@@ -216,10 +216,7 @@ mod tests {
         let both = Greeted::of(vec![first(), second]);
         assert_eq!(both.driver_version, 12_080);
         assert_eq!(both.peer_access, [1, 1, 0, 1, 1, 0, 0, 0, 1]);
-        assert_eq!(
-            (both.can_access(1, 0), both.can_access(1, 2), both.can_access(2, 3)),
-            (Some(true), Some(false), None)
-        );
+        assert_eq!((both.peer(1, 0), both.peer(1, 2), both.peer(2, 3)), (Some(1), Some(0), None));
         let other = &both.devices[2];
         assert_eq!((other.pci_bus_id.as_str(), other.attributes[0].1, other.uuid[0]), ("1000:00:06.0", 0x1000, 6));
     }

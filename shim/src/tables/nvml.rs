@@ -4,7 +4,7 @@
 
 use std::ffi::c_void;
 
-use orion_cuda::nvml_table::{Device, Functions, NOT_AVAILABLE, Process, UNKNOWN, Usage};
+use orion_cuda::nvml_table::{self, Device, Functions, NOT_AVAILABLE, Process, UNKNOWN, Usage};
 use orion_cuda::sys::*;
 use orion_wire::hello;
 use orion_wire::view::{Program, Use};
@@ -143,11 +143,13 @@ fn attributable(device: &hello::Device, used: u64) -> u64 {
     if device.is_limited { used } else { NOT_AVAILABLE }
 }
 
-unsafe extern "C" fn peer_access(from: usize, to: usize, can: *mut u8) -> CUresult {
+const _: () = assert!(nvml_table::PEER_ACCESS == hello::PEER_ACCESS && nvml_table::PEER_ATOMICS == hello::PEER_ATOMICS);
+
+unsafe extern "C" fn peer_access(from: usize, to: usize, way: *mut u8) -> CUresult {
     code(attach::greet().and_then(|greeted| {
-        let can_access = greeted.can_access(from, to).ok_or(CUDA_ERROR_INVALID_DEVICE)?;
+        let found = greeted.peer(from, to).ok_or(CUDA_ERROR_INVALID_DEVICE)?;
         // SAFETY: a place of the library's.
-        unsafe { can.write(can_access.into()) };
+        unsafe { way.write(found) };
         Ok(())
     }))
 }

@@ -23,7 +23,7 @@ const FILES: &[u64] = &[
     // dataplane/wire/src/handle.rs
     0x9ff01f411a3a638c,
     // dataplane/wire/src/hello.rs
-    0xa2eccb43c2989afa,
+    0x605fa135fb8070f9,
     // dataplane/wire/src/image.rs
     0xb9a5ff7cccae9b07,
     // dataplane/wire/src/lease.rs

@@ -4,6 +4,9 @@
 
 use std::ffi::{c_char, c_int, c_uint};
 
+use orion_cuda::nvml_table::{PEER_ACCESS, PEER_ATOMICS};
+
+use super::links;
 use super::place::Place;
 use crate::arguments::{answer, characters, known, put, put_text, until_zero, uuid_text};
 use crate::library;
@@ -222,7 +225,8 @@ pub unsafe fn nvmlDeviceGetVirtualizationMode(
     answer(known(device).and_then(|_| unsafe { put(pVirtualMode, NONE) }))
 }
 
-/// Reading and writing are possible where CUDA's peer access is; of the others nothing is known.
+/// By NVLink where kernels do all atomic operations in each other's memory, else by PCIe where there is peer access at
+/// all: as the driver 580 answers of two H100s that NVLink joins.
 pub unsafe fn nvmlDeviceGetP2PStatus(
     device1: nvmlDevice_t,
     device2: nvmlDevice_t,
@@ -231,34 +235,49 @@ pub unsafe fn nvmlDeviceGetP2PStatus(
 ) -> nvmlReturn_t {
     const OK: nvmlGpuP2PStatus_t = 0;
     const NOT_SUPPORTED: nvmlGpuP2PStatus_t = 5;
-    const UNKNOWN: nvmlGpuP2PStatus_t = 6;
+    const READ: nvmlGpuP2PCapsIndex_t = 0;
+    const WRITE: nvmlGpuP2PCapsIndex_t = 1;
+    const NVLINK: nvmlGpuP2PCapsIndex_t = 2;
+    const ATOMICS: nvmlGpuP2PCapsIndex_t = 3;
+    const PCI: nvmlGpuP2PCapsIndex_t = 4;
+    const PROPRIETARY: nvmlGpuP2PCapsIndex_t = 5;
     answer(known(device1).and_then(|(from, _)| {
         let (to, _) = known(device2)?;
-        let status = match p2pIndex {
-            0 | 1 if library::peer_access(from, to)? => OK,
-            0 | 1 => NOT_SUPPORTED,
-            2..=5 => UNKNOWN,
+        let way = library::peer_access(from, to)?;
+        let (access, linked) = (way & PEER_ACCESS != 0, way & PEER_ATOMICS != 0);
+        let can = match p2pIndex {
+            READ | WRITE | PROPRIETARY => access,
+            NVLINK | ATOMICS => linked,
+            PCI => access && !linked,
             _ => return Err(NVML_ERROR_INVALID_ARGUMENT),
         };
+        let status = if can { OK } else { NOT_SUPPORTED };
         // SAFETY: the caller's promise.
         unsafe { put(p2pStatus, status) }
     }))
 }
 
-/// Each field says for itself that it is not supported: what fields tell is the host's.
+/// Each field says for itself that it is not supported, but for those of links: what fields tell is the host's.
 pub unsafe fn nvmlDeviceGetFieldValues(
     device: nvmlDevice_t,
     valuesCount: c_int,
     values: *mut nvmlFieldValue_t,
 ) -> nvmlReturn_t {
-    answer(known(device).and_then(|_| {
+    answer(known(device).and_then(|known| {
         let count = usize::try_from(valuesCount).map_err(|_| NVML_ERROR_INVALID_ARGUMENT)?;
         if values.is_null() || count == 0 {
             return Err(NVML_ERROR_INVALID_ARGUMENT);
         }
         for i in 0..count {
             // SAFETY: the caller has room for so many.
-            unsafe { (*values.add(i)).nvmlReturn = NVML_ERROR_NOT_SUPPORTED };
+            let value = unsafe { &mut *values.add(i) };
+            value.nvmlReturn = match links::field(known, value.fieldId, value.scopeId) {
+                Ok(told) => {
+                    (value.valueType, value.value) = (NVML_VALUE_TYPE_UNSIGNED_INT, told.into());
+                    NVML_SUCCESS
+                }
+                Err(code) => code,
+            };
         }
         Ok(())
     }))

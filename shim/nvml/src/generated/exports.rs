@@ -1668,23 +1668,44 @@ pub extern "C" fn nvmlComputeInstanceGetInfo() -> nvmlReturn_t {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetNvLinkState() -> nvmlReturn_t {
-    not_supported("nvmlDeviceGetNvLinkState")
+pub unsafe extern "C" fn nvmlDeviceGetNvLinkState(
+    device: nvmlDevice_t,
+    link: c_uint,
+    isActive: *mut nvmlEnableState_t,
+) -> nvmlReturn_t {
+    // SAFETY: the caller's promises are the same.
+    unsafe { answers::nvmlDeviceGetNvLinkState(device, link, isActive) }
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetNvLinkVersion() -> nvmlReturn_t {
-    not_supported("nvmlDeviceGetNvLinkVersion")
+pub unsafe extern "C" fn nvmlDeviceGetNvLinkVersion(
+    device: nvmlDevice_t,
+    link: c_uint,
+    version: *mut c_uint,
+) -> nvmlReturn_t {
+    // SAFETY: the caller's promises are the same.
+    unsafe { answers::nvmlDeviceGetNvLinkVersion(device, link, version) }
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetNvLinkCapability() -> nvmlReturn_t {
-    not_supported("nvmlDeviceGetNvLinkCapability")
+pub unsafe extern "C" fn nvmlDeviceGetNvLinkCapability(
+    device: nvmlDevice_t,
+    link: c_uint,
+    capability: nvmlNvLinkCapability_t,
+    capResult: *mut c_uint,
+) -> nvmlReturn_t {
+    // SAFETY: the caller's promises are the same.
+    unsafe { answers::nvmlDeviceGetNvLinkCapability(device, link, capability, capResult) }
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetNvLinkRemotePciInfo_v2() -> nvmlReturn_t {
-    not_supported("nvmlDeviceGetNvLinkRemotePciInfo_v2")
+pub unsafe extern "C" fn nvmlDeviceGetNvLinkRemotePciInfo_v2(
+    device: nvmlDevice_t,
+    link: c_uint,
+    pci: *mut nvmlPciInfo_t,
+) -> nvmlReturn_t {
+    // SAFETY: the caller's promises are the same.
+    unsafe { answers::nvmlDeviceGetNvLinkRemotePciInfo_v2(device, link, pci) }
 }
 
 #[unsafe(no_mangle)]
@@ -1723,8 +1744,13 @@ pub extern "C" fn nvmlDeviceResetNvLinkUtilizationCounter() -> nvmlReturn_t {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetNvLinkRemoteDeviceType() -> nvmlReturn_t {
-    not_supported("nvmlDeviceGetNvLinkRemoteDeviceType")
+pub unsafe extern "C" fn nvmlDeviceGetNvLinkRemoteDeviceType(
+    device: nvmlDevice_t,
+    link: c_uint,
+    pNvLinkDeviceType: *mut nvmlIntNvLinkDeviceType_t,
+) -> nvmlReturn_t {
+    // SAFETY: the caller's promises are the same.
+    unsafe { answers::nvmlDeviceGetNvLinkRemoteDeviceType(device, link, pNvLinkDeviceType) }
 }
 
 #[unsafe(no_mangle)]
@@ -1793,8 +1819,13 @@ pub extern "C" fn nvmlDeviceGetNvlinkNvlePrivateInfo_v1() -> nvmlReturn_t {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetNvLinkRemotePciInfo() -> nvmlReturn_t {
-    not_supported("nvmlDeviceGetNvLinkRemotePciInfo")
+pub unsafe extern "C" fn nvmlDeviceGetNvLinkRemotePciInfo(
+    device: nvmlDevice_t,
+    link: c_uint,
+    pci: *mut nvmlPciInfo_v2_t,
+) -> nvmlReturn_t {
+    // SAFETY: the caller's promises are the same.
+    unsafe { answers::nvmlDeviceGetNvLinkRemotePciInfo(device, link, pci) }
 }
 
 #[unsafe(no_mangle)]

@@ -9,7 +9,7 @@ use std::ptr;
 use orion_cuda::driver::Driver;
 use orion_cuda::sys::*;
 use orion_wire::agent::Gpu;
-use orion_wire::hello::Device;
+use orion_wire::hello::{Device, PEER_ACCESS, PEER_ATOMICS};
 
 use crate::vgpu::set_apart;
 use crate::worker::driver::cupti;
@@ -161,13 +161,18 @@ pub fn describe(driver: &Driver, device: CUdevice, number: u32) -> Device {
     d
 }
 
-/// `[i * n + j]`: whether device i can access device j.
+/// `[i * n + j]`: how device i can access device j, of [`orion_wire::hello`]'s `PEER_*`.
 pub fn peer_access(driver: &Driver, devices: &[CUdevice]) -> Vec<u8> {
-    let can = |a: CUdevice, b: CUdevice| {
-        let mut can = 0;
+    let way = |a: CUdevice, b: CUdevice| {
+        let (mut can, mut atomics) = (0, 0);
         // SAFETY: a valid out pointer.
-        let code = unsafe { driver.cuDeviceCanAccessPeer(&mut can, a, b) };
-        (code == CUDA_SUCCESS && can != 0) as u8
+        if unsafe { driver.cuDeviceCanAccessPeer(&mut can, a, b) } != CUDA_SUCCESS || can == 0 {
+            return 0;
+        }
+        let which = CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED;
+        // SAFETY: the same.
+        let code = unsafe { driver.cuDeviceGetP2PAttribute(&mut atomics, which, a, b) };
+        PEER_ACCESS | if code == CUDA_SUCCESS && atomics != 0 { PEER_ATOMICS } else { 0 }
     };
-    devices.iter().flat_map(|a| devices.iter().map(move |b| can(*a, *b))).collect()
+    devices.iter().flat_map(|a| devices.iter().map(move |b| way(*a, *b))).collect()
 }
