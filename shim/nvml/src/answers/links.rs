@@ -1,8 +1,9 @@
 //! NVLinks. NCCL finds by them how GPUs are joined, and without any it goes through the host's memory.
 //!
 //! What is told is what CUDA tells: devices of a session whose kernels do all atomic operations in each other's
-//! memory are joined by NVLink. Each then has as many links as its generation has, all of them to a switch that is not seen, as
-//! a virtual machine has it. A device that is joined to none of the session's has no links: the others are not there.
+//! memory are joined by NVLink. Each then has as many links as its generation has, all of them to a switch that is not
+//! seen, as a virtual machine has it. A device that is joined to none of the session's has no links: the others are not
+//! there.
 
 // UNSAFETY: pointers of NVML's interface are null or valid for what the function reads or writes.
 
