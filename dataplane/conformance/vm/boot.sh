@@ -47,7 +47,7 @@ mkdir -p "$vm"
 exec 9>"$vm/lock"
 flock 9
 if ! compgen -G "$vm/linux/boot/vmlinuz-*" >/dev/null; then
-    package=$(apt-cache depends linux-image-amd64 | awk '/Depends: linux-image/ { print $2; exit }')
+    package=$(apt-cache depends linux-image-amd64 | awk '/Depends: linux-image/ && !n++ { print $2 }')
     [ -n "$package" ] || fail "apt knows no linux-image-amd64; run apt-get update"
     echo "downloading $package into $vm"
     (cd "$vm" && apt-get download -qq "$package" && dpkg-deb -x linux-image-*.deb linux && rm linux-image-*.deb)
@@ -84,7 +84,7 @@ for program in ${programs[@]+"${programs[@]}"}; do
 done
 for library in ${libraries[@]+"${libraries[@]}"}; do
     file=$library
-    [[ "$library" == /* ]] || file=$(ldconfig -p | awk -v name="$library" '$1 == name && /x86-64/ { print $NF; exit }')
+    [[ "$library" == /* ]] || file=$(ldconfig -p | awk -v name="$library" '$1 == name && /x86-64/ && !n++ { print $NF }')
     [ -e "$file" ] || fail "there is no library $library"
     place "$file" "$file"
     linked "$file"

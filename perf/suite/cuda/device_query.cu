@@ -1,4 +1,6 @@
 // What the runtime says of the device: properties, every attribute, limits, versions.
+#include <set>
+
 #include "report.h"
 
 int main() {
@@ -26,8 +28,10 @@ int main() {
     report.exact("texture_pitch_alignment", (long long)p.texturePitchAlignment);
     report.extra("total_bytes", double(p.totalGlobalMem));
 
-    // Some attributes may rightly differ through Orion (managed memory, IPC, the PCI address): named apart from the
-    // rest.
+    // Some attributes may rightly differ through Orion: the PCI address, managed memory, memory nodes, and what it does
+    // not serve. `NOT_SERVED` in shim/src/state/device.rs says which and why. Named apart from the rest.
+    const std::set<int> not_served = {103, 104, 105, 110, 112, 114, 116, 117, 118, 119, 121, 124,
+                                      128, 135, 136, 137, 138, 141, 142, 143, 144, 145, 146};
     std::string attributes;
     for (int i = 1; i <= 148; i++) {
         int value = 0;
@@ -35,7 +39,8 @@ int main() {
         std::string said = error == cudaSuccess ? std::to_string(value) : cudaGetErrorName(error);
         bool may_differ = i == cudaDevAttrPciBusId || i == cudaDevAttrPciDeviceId || i == cudaDevAttrPciDomainId ||
                           i == cudaDevAttrManagedMemory || i == cudaDevAttrConcurrentManagedAccess ||
-                          i == cudaDevAttrPageableMemoryAccess || i == cudaDevAttrHostNumaId;
+                          i == cudaDevAttrPageableMemoryAccess || i == cudaDevAttrHostNumaId ||
+                          not_served.count(i) != 0;
         if (may_differ) {
             report.extra("attribute_" + std::to_string(i), said);
         } else {
