@@ -7,12 +7,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use orion_tls::trust::Trust;
-use orion_transport::carrier::tcp;
+use orion_transport::carrier::{tcp, view_of};
 use orion_transport::channel::Channel;
 use orion_transport::client::{Caller, Server};
 use orion_transport::proof::Token;
 use orion_transport::socket;
-use orion_wire::address::{self, Carrier};
+use orion_wire::address::{self, Carrier, Place};
+use orion_wire::version::Version;
 
 use crate::finding::Report;
 use crate::settings::{controller_address, variable};
@@ -59,19 +60,20 @@ fn server(report: &mut Report) {
         report.fail("server", text, "the controller chooses the server; unset one of them");
     }
     let asks_for_device = transport(report);
-    match variable("ORION_SERVER") {
-        Some(server) => match server.strip_prefix("unix:") {
-            Some(socket) => local(report, Path::new(socket)),
-            None => match server.strip_prefix("rdma:") {
-                Some(place) => {
-                    if !asks_for_device {
-                        machine::rdma_asked(report);
-                    }
-                    remote(report, place);
+    match variable("ORION_SERVER").map(|server| (Server::parse(&server), server)) {
+        Some((Ok(server), _)) => match &server.place {
+            Place::Path(socket) => local(report, socket),
+            Place::Host(place) => {
+                if server.carrier.device.is_some() && !asks_for_device {
+                    machine::rdma_asked(report);
                 }
-                None => remote(report, server.strip_prefix("tcp:").unwrap_or(&server)),
-            },
+                remote(report, place);
+            }
+            Place::Device(_) | Place::Machine { .. } => from_a_virtual_machine(report, &server),
         },
+        Some((Err(why), server)) => {
+            report.fail("server", format!("ORION_SERVER={server}: {why}"), "programs are refused so")
+        }
         None if has_controller() => {
             report.say("ORION_SERVER is not set; the controller says where to go.");
         }
@@ -146,6 +148,23 @@ fn local(report: &mut Report, socket: &Path) {
     }
 }
 
+/// As NVML asks, for which oriond lends nothing.
+fn from_a_virtual_machine(report: &mut Report, server: &Server) {
+    let name = server.carrier.name.to_uppercase();
+    let seen = caller().and_then(|caller| view_of(server, &caller).map_err(|no| no.text));
+    match seen {
+        Ok(_) => {
+            report.well("server", format!("Orion Server can be reached through {server} ({name})."));
+            report.well("version", format!("{server} talks to programs of this release ({}).", Version::OWN));
+        }
+        Err(why) => {
+            let served = server.carrier.served_by;
+            let advice = format!("look whether the host's oriond serves this machine: oriond serve {served}");
+            report.fail("server", format!("Orion Server cannot be reached through {server} ({name}): {why}"), advice);
+        }
+    }
+}
+
 fn remote(report: &mut Report, place: &str) {
     let addresses = place.to_socket_addrs().map(Iterator::collect::<Vec<_>>);
     let addresses = match addresses {
@@ -185,13 +204,15 @@ fn remote(report: &mut Report, place: &str) {
     }
 }
 
+/// As a program with this environment would be.
+fn caller() -> Result<Caller, String> {
+    let trust = Trust::from_environment(variable)?;
+    Ok(Caller { trust, ..Caller::new("orion-check", Token::from_environment()?) })
+}
+
 /// How a program with this environment would speak to the server, and whether it gets on with it.
 fn encrypted(report: &mut Report, server: &Server, connection: OwnedFd) {
-    let caller = Trust::from_environment(variable).and_then(|trust| {
-        let token = Token::from_environment()?;
-        Ok(Caller { trust, ..Caller::new("orion-check", token) })
-    });
-    let way = match caller.and_then(|caller| tcp::way(server, &caller)) {
+    let way = match caller().and_then(|caller| tcp::way(server, &caller)) {
         Ok(way) => way,
         Err(why) => {
             return report.fail("encryption", why, "a program with these variables would say the same and stop");

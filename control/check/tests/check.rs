@@ -1,6 +1,7 @@
 //! `orion-check` beside a real oriond and a real controller.
 
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 
@@ -144,6 +145,32 @@ fn a_client_is_told_what_it_would_find_and_what_to_do() {
     drop(listener);
     let output = scene.check(&["runtime", "client"], &[("ORION_SERVER", &server)]);
     assert!(!output.status.success() && text(&output).contains("[Error] Orion Server cannot be reached"));
+}
+
+/// By a file that is what a virtual machine's device would be, and by a port of its host that nobody serves.
+#[test]
+fn a_server_of_a_virtual_machine_is_asked_by_its_own_carrier() {
+    let mut scene = Scene::new("guest");
+    let memory = scene.folder.join("guest");
+    let file = std::fs::File::create(&memory).expect("a file");
+    file.set_permissions(std::fs::Permissions::from_mode(0o600))
+        .and_then(|()| file.set_len(1 << 30))
+        .expect("its size");
+    let mut command = Command::new(built().join("oriond"));
+    command.args(["serve", "--driver", "soft", "--warm", "1", "--listen", "none", "--guest-sessions", "1"]);
+    command.args(["--log-file", "/dev/stdout", "--no-log-screen", "--socket", "none", "--guest"]).arg(&memory);
+    scene.start(&mut command, "serving");
+    let server = format!("ivshmem:{}", memory.display());
+    let said = text(&scene.check(&["runtime", "client"], &[("ORION_SERVER", &server)]));
+    let reached = format!("Orion Server can be reached through {server} (IVSHMEM).");
+    assert!(said.contains(&reached) && said.contains("talks to programs of this release"), "{said}");
+    let server = "vsock:1:7";
+    let output = scene.check(&["runtime", "client"], &[("ORION_SERVER", server)]);
+    let said = text(&output);
+    let reached = format!("Orion Server cannot be reached through {server} (VSOCK): ");
+    assert!(!output.status.success() && said.contains(&reached) && said.contains("oriond serve --vsock"), "{said}");
+    let output = scene.check(&["runtime", "client"], &[("ORION_SERVER", "vsock:2")]);
+    assert!(!output.status.success() && text(&output).contains("[Error] ORION_SERVER=vsock:2: "), "{}", text(&output));
 }
 
 #[test]
