@@ -84,7 +84,8 @@ for program in ${programs[@]+"${programs[@]}"}; do
 done
 for library in ${libraries[@]+"${libraries[@]}"}; do
     file=$library
-    [[ "$library" == /* ]] || file=$(ldconfig -p | awk -v name="$library" '$1 == name && /x86-64/ && !n++ { print $NF }')
+    [[ "$library" == /* ]] ||
+        file=$(ldconfig -p | awk -v name="$library" '$1 == name && /x86-64/ && !n++ { print $NF }')
     [ -e "$file" ] || fail "there is no library $library"
     place "$file" "$file"
     linked "$file"
