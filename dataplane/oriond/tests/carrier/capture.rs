@@ -8,7 +8,8 @@ use orion_wire::message::address::ClaimedDevice;
 use orion_wire::message::callback::{CallbackDone, LaunchHostFunc};
 use orion_wire::message::calls;
 use orion_wire::message::capture::{StreamBeginCapture, StreamEndCapture};
-use orion_wire::message::field::{CallbackId, Existing, List, New};
+use orion_wire::message::copy::{CopyInInline, CopyOutInline, CopyOutInlineReply};
+use orion_wire::message::field::{Bytes, CallbackId, Existing, List, New, Size};
 use orion_wire::message::memory::{MemAlloc, MemFree};
 use orion_wire::message::stream::StreamSynchronize;
 
@@ -117,6 +118,31 @@ crate::on_each_carrier! {
         assert_eq!(code, CUDA_SUCCESS);
         program.client.thread = CAPTURER;
         program.follows(JOIN, STREAM, ORIGIN);
+        program.end(ORIGIN);
+    }
+}
+
+crate::on_each_carrier! {
+    soft fn numbers_are_copied_beside_a_capture_for_which_the_worker_has_no_memory_yet(
+        server: &Oriond,
+        transport: Transport
+    ) {
+        let mut program = Program::attach(server, transport);
+        let memory = ClaimedDevice::new(program.allocate());
+        program.begin(ORIGIN, CU_STREAM_CAPTURE_MODE_GLOBAL);
+        for thread in [CAPTURER, WAITER] {
+            program.client.thread = thread;
+            let stream = Existing(STREAM);
+            let put = CopyInInline { to: memory, stream, bytes: Bytes::from(&[7; 4096][..]) };
+            program.done(CopyInInline::OP, &body(&put));
+            for bytes in [4, 64, 4096] {
+                let get = CopyOutInline { from: memory, bytes: Size(bytes), stream };
+                let (code, reply) = program.client.ask(CopyOutInline::OP, &body(&get));
+                assert_eq!(code, CUDA_SUCCESS, "{bytes} bytes");
+                let got = CopyOutInlineReply::decode(&mut Reader::new(&reply)).expect("bytes");
+                assert_eq!(got.bytes.get(), vec![7; bytes as usize]);
+            }
+        }
         program.end(ORIGIN);
     }
 }

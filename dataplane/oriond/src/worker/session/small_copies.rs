@@ -190,8 +190,11 @@ impl Session {
         }
         let mut slot = ptr::null_mut();
         let flags = CU_MEMHOSTALLOC_PORTABLE;
+        let relaxed = self.captures.relax(self.driver);
         // SAFETY: a valid out pointer.
-        match unsafe { self.driver.cuMemHostAlloc(&mut slot, RECORD_BYTES_MAX / 2, flags) } {
+        let code = unsafe { self.driver.cuMemHostAlloc(&mut slot, RECORD_BYTES_MAX / 2, flags) };
+        self.captures.restore(self.driver, relaxed);
+        match code {
             CUDA_SUCCESS => {
                 self.scratch_used += 1;
                 Ok(slot.cast())
