@@ -219,8 +219,12 @@ fn ask(socket: &UnixStream, wanted: Wanted) -> Result<SignedLease, String> {
 #[test]
 fn what_nobody_comes_for_is_back_at_once_and_a_lease_of_the_reserve_is_for_one_session() {
     let mut scene = scene(false);
-    let socket = agent(&scene);
-    let why = ask(&socket, wanted(1, "")).expect_err("a controller is there");
+    // An agent that has just been started does not know of a controller yet.
+    let mut why = String::new();
+    wait_until("its agent has found the controller", || {
+        why = ask(&agent(&scene), wanted(1, "")).expect_err("a controller is there");
+        !why.contains("has just been started")
+    });
     assert!(why.contains("its agent reaches the controller at 127.0.0.1:"), "{why}");
     lose_controller(&mut scene);
     let first = agent(&scene);
