@@ -17,10 +17,10 @@ pub fn cuEventSynchronize(s: &mut Session, header: &Header, mut r: Reader<'_>, r
         Ok(e) if !e.is_null() => e.cast(),
         _ => return Ok(Outcome::Done(CUDA_ERROR_INVALID_HANDLE)),
     };
-    if s.captures.forbids(header.thread) {
-        EventSynchronizeReply { events: s.flush_output(CUDA_SUCCESS) }.encode(reply);
-        // SAFETY: an event of this session. The driver refuses, as it would refuse to wait.
-        return Ok(Outcome::Done(unsafe { s.driver.cuEventQuery(event) }));
+    // SAFETY: an event of this session.
+    if let Some(code) = s.refuses_to_wait(header, |driver| unsafe { driver.cuEventQuery(event) }) {
+        EventSynchronizeReply { events: s.flush_output(code) }.encode(reply);
+        return Ok(Outcome::Done(code));
     }
     Ok(s.park(header, Wait::Event(event), move |s, code, reply| {
         let (code, events) = s.flush_output_of_event(event, code);

@@ -16,10 +16,10 @@ use crate::worker::state::waits::Wait;
 pub fn cuStreamSynchronize(s: &mut Session, header: &Header, mut r: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = StreamSynchronize::decode(&mut r)?;
     let stream = s.plain_stream(q.stream.0, header.thread)?;
-    if s.captures.forbids(header.thread) {
-        StreamSynchronizeReply { events: s.flush_output(CUDA_SUCCESS) }.encode(reply);
-        // SAFETY: a stream of this session. The driver refuses, as it would refuse to wait.
-        return Ok(Outcome::Done(unsafe { s.driver.cuStreamQuery(stream) }));
+    // SAFETY: a stream of this session.
+    if let Some(code) = s.refuses_to_wait(header, |driver| unsafe { driver.cuStreamQuery(stream) }) {
+        StreamSynchronizeReply { events: s.flush_output(code) }.encode(reply);
+        return Ok(Outcome::Done(code));
     }
     Ok(s.park(header, Wait::Streams(vec![stream]), move |s, code, reply| {
         let (code, events) = s.flush_output_of(stream, code);

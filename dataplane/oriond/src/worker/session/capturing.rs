@@ -5,6 +5,7 @@
 
 use std::rc::Rc;
 
+use orion_cuda::driver::Driver;
 use orion_cuda::sys::*;
 use orion_wire::Reader;
 use orion_wire::generated::ops;
@@ -29,6 +30,16 @@ impl Session {
             parked.wait.leave_out(stream);
             parked.earlier.push(event.clone());
         }
+    }
+
+    /// What a call that waits is refused with beside a capture. Who must not wait must not ask either, so the driver
+    /// tells by a question, in which nothing waits.
+    pub fn refuses_to_wait(&self, header: &Header, ask: impl FnOnce(&'static Driver) -> CUresult) -> Option<CUresult> {
+        if !self.captures.forbids(header.thread) {
+            return None;
+        }
+        let code = ask(self.driver);
+        (!matches!(code, CUDA_SUCCESS | CUDA_ERROR_NOT_READY)).then_some(code)
     }
 
     /// A command beside an open capture: a stream that waits for a captured event is captured from then on.

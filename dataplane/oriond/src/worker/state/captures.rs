@@ -70,17 +70,22 @@ impl Captures {
         Relaxed(Some(before))
     }
 
+    #[inline]
+    fn relaxed(&self, driver: &'static Driver, ask: impl FnOnce() -> CUresult) -> CUresult {
+        let relaxed = self.relax(driver);
+        let code = ask();
+        self.restore(driver, relaxed);
+        code
+    }
+
     /// As the driver's `cuEventQuery`, and no capture notices. Of a captured event it is refused, and ends the capture.
     ///
     /// # Safety
     /// An event of this session.
     #[inline]
     pub unsafe fn ask_event(&self, driver: &'static Driver, event: CUevent) -> CUresult {
-        let relaxed = self.relax(driver);
         // SAFETY: the caller's promise.
-        let code = unsafe { driver.cuEventQuery(event) };
-        self.restore(driver, relaxed);
-        code
+        self.relaxed(driver, || unsafe { driver.cuEventQuery(event) })
     }
 
     /// As the driver's `cuStreamQuery`, and no capture of another stream notices.
@@ -89,11 +94,8 @@ impl Captures {
     /// A stream of this session, or a default stream of the current context.
     #[inline]
     pub unsafe fn ask_stream(&self, driver: &'static Driver, stream: CUstream) -> CUresult {
-        let relaxed = self.relax(driver);
         // SAFETY: the caller's promise.
-        let code = unsafe { driver.cuStreamQuery(stream) };
-        self.restore(driver, relaxed);
-        code
+        self.relaxed(driver, || unsafe { driver.cuStreamQuery(stream) })
     }
 
     #[inline]
