@@ -607,6 +607,24 @@ pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
+/// Measures until it is as it should be: a busy machine spoils a measurement now and then, a fault spoils each.
+pub fn measured(mut once: impl FnMut() -> Result<(), String>) {
+    const TRIES: usize = 4;
+    let mut seen = Vec::new();
+    while seen.len() < TRIES {
+        match once() {
+            Ok(()) => return,
+            Err(why) => seen.push(why),
+        }
+    }
+    panic!("each time of {TRIES}:\n{}", seen.join("\n"));
+}
+
+/// What [`measured`] takes for an answer.
+pub fn holds(does: bool, seen: impl FnOnce() -> String) -> Result<(), String> {
+    if does { Ok(()) } else { Err(seen()) }
+}
+
 pub fn is_alive(pid: u32) -> bool {
     // A zombie counts: it has not been reaped.
     std::path::Path::new(&format!("/proc/{pid}")).exists()

@@ -15,7 +15,7 @@ use orion_wire::message::image::Payload;
 use orion_wire::message::module::{ModuleGetFunction, ModuleLoadData};
 use orion_wire::message::stream::StreamSynchronize;
 
-use crate::harness::{Client, Oriond, Transport, body, non_blocking, wait_until, words};
+use crate::harness::{Client, Oriond, Transport, body, holds, measured, non_blocking, wait_until, words};
 use crate::lease::Node;
 
 const WORK: u64 = Handle::new(Kind::Function, 0, 0).0;
@@ -147,15 +147,18 @@ fn sessions_have_their_shares_of_a_gpus_time() {
         Program::with(client)
     });
     let (is_over, done) = (AtomicBool::new(false), [AtomicU64::new(0), AtomicU64::new(0)]);
-    let counts = std::thread::scope(|scope| {
-        for (program, done) in programs.iter_mut().zip(&done) {
-            let is_over = &is_over;
-            scope.spawn(move || program.work_until(is_over, done));
-        }
-        count_for(&[&done[0], &done[1]], Duration::from_secs(3), &is_over)
+    measured(|| {
+        is_over.store(false, Ordering::Relaxed);
+        let counts = std::thread::scope(|scope| {
+            for (program, done) in programs.iter_mut().zip(&done) {
+                let is_over = &is_over;
+                scope.spawn(move || program.work_until(is_over, done));
+            }
+            count_for(&[&done[0], &done[1]], Duration::from_secs(3), &is_over)
+        });
+        let part = counts[0] as f64 / (counts[0] + counts[1]) as f64;
+        holds((0.62..0.88).contains(&part), || format!("{counts:?}: {part:.2}"))
     });
-    let part = counts[0] as f64 / (counts[0] + counts[1]) as f64;
-    assert!((0.62..0.88).contains(&part), "{counts:?}: {part:.2}");
     drop(programs);
     node.oriond.wait_for_log(&["the session's part of the GPU's time", "share=75"]);
 }
@@ -192,9 +195,12 @@ fn a_hard_cap_keeps_a_session_to_its_share_though_it_is_alone() {
     let capped = Oriond::start(&[&SOFT[..], &["--share", "25", "--throttle-level", "0"]].concat());
     let lent = Oriond::start(&[&SOFT[..], &["--share", "25"]].concat());
     let mut programs = [&free, &capped, &lent].map(Program::attach);
-    let [free, capped, lent] = [0, 1, 2].map(|i: usize| programs[i].rate(Duration::from_millis(1500)));
-    assert!((capped as f64) < 0.4 * free as f64 && capped > 0, "{capped} of {free}");
-    assert!(lent as f64 > 0.6 * free as f64, "{lent} of {free}");
+    measured(|| {
+        let [free, capped, lent] = [0, 1, 2].map(|i: usize| programs[i].rate(Duration::from_millis(1500)));
+        let is_capped = (capped as f64) < 0.4 * free as f64 && capped > 0;
+        let is_lent = lent as f64 > 0.6 * free as f64;
+        holds(is_capped && is_lent, || format!("{capped} with a cap and {lent} without, of {free}"))
+    });
 }
 
 /// While work of the session waits for a host function the GPU does nothing for it: the session is not charged, what
@@ -222,8 +228,10 @@ fn what_waits_for_a_host_function_is_not_charged() {
         }
         program.launch_on(WAITING, WORK);
         if !waits_for_event {
-            let beside = program.rate(time);
-            assert!(beside * 2 > rate, "{beside} beside a host function, {rate} without");
+            measured(|| {
+                let beside = program.rate(time);
+                holds(beside * 2 > rate, || format!("{beside} beside a host function, {rate} without"))
+            });
         } else {
             std::thread::sleep(time);
         }
@@ -258,9 +266,19 @@ fn whoever_holds_the_gpu_and_is_killed_does_not_keep_it() {
 }
 
 /// By the arbiter's own stamps, but for what its thread came late itself: a wait has three of its looks at most, at the
-/// turn's end, when the holder is passed by, and when the next one has begun.
+/// turn's end, when the holder is passed by, and when the next one has begun. How late the survivor's worker got a core
+/// is in them too, so on a busy machine it is asked again: who does not pass a dead holder by fails each time.
 #[test]
 fn the_next_lease_comes_within_20_ms_of_a_holder_that_is_killed() {
+    measured(|| {
+        let (waited, late, line) = wait_beside_holders_that_are_killed();
+        println!("{line}");
+        holds(waited <= 20 + 3 * late, || line)
+    });
+}
+
+/// How long a session has waited at most, by how much its arbiter was late, in milliseconds, and the line that says so.
+fn wait_beside_holders_that_are_killed() -> (u64, u64, String) {
     const KILLED: u64 = 20;
     let server = Oriond::start(&[&SOFT[..], &["--share", "50", "--warm", "2"]].concat());
     let mut survivor = Program::attach(&server);
@@ -287,10 +305,9 @@ fn the_next_lease_comes_within_20_ms_of_a_holder_that_is_killed() {
         let number = line.split(name).nth(1).and_then(|rest| rest.split(' ').next());
         number.and_then(|number| number.parse::<u64>().ok()).unwrap_or_else(|| panic!("{name} in {line}"))
     });
-    assert!(waited <= 20 + 3 * late, "{line}");
     // Fewer than one for each where the machine had no time for the victim.
     assert!(leases > KILLED / 4, "{line}");
-    println!("{line}");
+    (waited, late, line.to_owned())
 }
 
 #[test]
