@@ -3,12 +3,13 @@
 //! oriond makes the page and seals its size, so a worker that a tenant has taken over can write wrong numbers there and
 //! do no harm by it. The client does not have it.
 
-// UNSAFETY: maps a page that two processes share, and refers to it as words that are atomic.
+// UNSAFETY: refers to a page that two processes share as words that are atomic.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use memmap2::{MmapOptions, MmapRaw};
 use orion_ring::sealed;
 use orion_wire::message::carrier::DEVICES_MAX;
 
@@ -26,7 +27,7 @@ pub struct Meter {
 }
 
 /// The page.
-struct Words(&'static [AtomicU64]);
+struct Words(MmapRaw);
 
 /// What one vGPU may have, and has, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,15 +46,7 @@ impl Meter {
 
     /// The worker's: of oriond, which it believes.
     pub fn map(fd: BorrowedFd<'_>) -> io::Result<Meter> {
-        let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
-        // SAFETY: a new mapping, of which nothing is assumed.
-        let base = unsafe { libc::mmap(std::ptr::null_mut(), BYTES, protection, flags, fd.as_raw_fd(), 0) };
-        if base == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: a page of this size, aligned, that stays until this is dropped; words that others write are atomic.
-        let words = unsafe { std::slice::from_raw_parts(base.cast(), BYTES / size_of::<u64>()) };
-        Ok(Meter { fd: None, words: Words(words) })
+        Ok(Meter { fd: None, words: Words(MmapOptions::new().len(BYTES).map_raw(&fd)?) })
     }
 
     /// To be handed to the worker, by who has made it.
@@ -62,7 +55,7 @@ impl Meter {
     }
 
     fn word(&self, vgpu: usize, which: usize) -> &AtomicU64 {
-        &self.words.0[1 + vgpu * WORDS_EACH + which]
+        &self.words.all()[1 + vgpu * WORDS_EACH + which]
     }
 
     /// What each vGPU may have. They use nothing yet.
@@ -72,7 +65,7 @@ impl Meter {
             self.word(vgpu, TOTAL).store(*total, Ordering::Relaxed);
         }
         // Pairs with the load in `read`.
-        self.words.0[COUNT].store(totals.len() as u64, Ordering::Release);
+        self.words.all()[COUNT].store(totals.len() as u64, Ordering::Release);
     }
 
     pub fn uses(&self, vgpu: usize, bytes: u64) {
@@ -82,21 +75,23 @@ impl Meter {
     /// Of each vGPU; nothing before the session has begun.
     pub fn read(&self) -> Vec<Reading> {
         // Pairs with the store in `begin`. The number is the worker's word.
-        let count = (self.words.0[COUNT].load(Ordering::Acquire) as usize).min(DEVICES_MAX);
+        let count = (self.words.all()[COUNT].load(Ordering::Acquire) as usize).min(DEVICES_MAX);
         let word = |vgpu, which| self.word(vgpu, which).load(Ordering::Relaxed);
         (0..count).map(|vgpu| Reading { total: word(vgpu, TOTAL), used: word(vgpu, USED) }).collect()
     }
 }
 
-impl Drop for Words {
-    fn drop(&mut self) {
-        // SAFETY: our own mapping, to which nothing refers without this object.
-        unsafe { libc::munmap(self.0.as_ptr().cast_mut().cast(), BYTES) };
+impl Words {
+    fn all(&self) -> &[AtomicU64] {
+        // SAFETY: a page of this size, aligned, that stays while this does; words that others write are atomic.
+        unsafe { std::slice::from_raw_parts(self.0.as_ptr().cast(), BYTES / size_of::<u64>()) }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsRawFd;
+
     use super::*;
 
     #[test]
@@ -111,7 +106,7 @@ mod tests {
         // SAFETY: a plain call.
         assert_ne!(unsafe { libc::ftruncate(ours.fd().expect("its maker").as_raw_fd(), 0) }, 0);
         // Whatever stands there is read.
-        theirs.words.0[COUNT].store(u64::MAX, Ordering::Relaxed);
+        theirs.words.all()[COUNT].store(u64::MAX, Ordering::Relaxed);
         assert_eq!(ours.read().len(), DEVICES_MAX);
     }
 }

@@ -4,12 +4,13 @@
 //! taken one over can spoil nothing but his own session's words, and what the arbiter writes it never reads back. The
 //! client does not have the page.
 
-// UNSAFETY: maps a page that two processes share, and refers to it as words that are atomic; eventfd; reads a clock.
+// UNSAFETY: refers to pages that two processes share as words that are atomic; eventfd; reads a clock.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use memmap2::{MmapOptions, MmapRaw};
 use orion_arbiter::{Grant, Ledger, Said};
 use orion_ring::sealed;
 
@@ -112,7 +113,7 @@ pub struct Page {
     seats: Seats,
 }
 
-struct Seats(&'static [Seat]);
+struct Seats(MmapRaw);
 
 impl Page {
     /// oriond's.
@@ -124,16 +125,7 @@ impl Page {
 
     /// The worker's: of oriond, which it believes.
     pub fn map(fd: BorrowedFd<'_>) -> io::Result<Page> {
-        let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
-        // SAFETY: a new mapping, of which nothing is assumed.
-        let base = unsafe { libc::mmap(std::ptr::null_mut(), BYTES, protection, flags, fd.as_raw_fd(), 0) };
-        if base == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: pages of this size, aligned, that stay until this is dropped; all of a seat's words are atomic, and
-        // any bits are a valid word.
-        let seats = unsafe { std::slice::from_raw_parts(base.cast(), SEATS_MAX) };
-        Ok(Page { fd: None, seats: Seats(seats) })
+        Ok(Page { fd: None, seats: Seats(MmapOptions::new().len(BYTES).map_raw(&fd)?) })
     }
 
     /// To be handed to the worker, by who has made it.
@@ -142,14 +134,15 @@ impl Page {
     }
 
     pub fn seat(&self, index: usize) -> &Seat {
-        &self.seats.0[index]
+        &self.seats.all()[index]
     }
 }
 
-impl Drop for Seats {
-    fn drop(&mut self) {
-        // SAFETY: our own mapping, to which nothing refers without this object.
-        unsafe { libc::munmap(self.0.as_ptr().cast_mut().cast(), BYTES) };
+impl Seats {
+    fn all(&self) -> &[Seat] {
+        // SAFETY: pages of this size, aligned, that stay while this does; all of a seat's words are atomic, and any bits
+        // are a valid word.
+        unsafe { std::slice::from_raw_parts(self.0.as_ptr().cast(), SEATS_MAX) }
     }
 }
 

@@ -10,12 +10,13 @@
 //! of one reading are not of the same instant, and a worker that a tenant has taken over writes what it likes. So what
 //! is read is only ever a number to be shown.
 
-// UNSAFETY: maps pages that two processes share, and refers to them as words that are atomic; reads a clock.
+// UNSAFETY: refers to pages that two processes share as words that are atomic; reads a clock.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use memmap2::{MmapOptions, MmapRaw};
 use orion_ring::sealed;
 
 use crate::class::Class;
@@ -47,7 +48,7 @@ pub struct OwnPage {
     words: Words,
 }
 
-struct Words(&'static [AtomicU64]);
+struct Words(MmapRaw);
 
 impl Page {
     /// # Errors
@@ -55,7 +56,7 @@ impl Page {
     /// What the system answers.
     pub fn create() -> io::Result<Page> {
         let fd = sealed(c"orion-stats", BYTES as u64)?;
-        let words = Words::map(fd.as_fd(), libc::PROT_READ)?;
+        let words = Words(MmapOptions::new().len(BYTES).map_raw_read_only(&fd)?);
         Ok(Page { fd, words })
     }
 
@@ -77,8 +78,8 @@ impl OwnPage {
     ///
     /// What the system answers.
     pub fn map(fd: BorrowedFd<'_>) -> io::Result<OwnPage> {
-        let words = Words::map(fd, libc::PROT_READ | libc::PROT_WRITE)?;
-        words.0[0].store(1, Ordering::Relaxed);
+        let words = Words(MmapOptions::new().len(BYTES).map_raw(&fd)?);
+        words.all()[0].store(1, Ordering::Relaxed);
         Ok(OwnPage { words })
     }
 
@@ -94,11 +95,11 @@ impl OwnPage {
     /// Adds to a word of the session. Each has one thread that does.
     #[inline]
     pub fn add(&self, event: Event, n: u64) {
-        add(&self.words.0[SESSION + event.index], n);
+        add(&self.words.all()[SESSION + event.index], n);
     }
 
     pub fn set(&self, event: Event, value: u64) {
-        self.words.0[SESSION + event.index].store(value, Ordering::Relaxed);
+        self.words.all()[SESSION + event.index].store(value, Ordering::Relaxed);
     }
 
     /// The words of a class, by [`of_class`].
@@ -106,13 +107,13 @@ impl OwnPage {
     #[must_use]
     pub fn line(&self, class: Class) -> &[AtomicU64; LINE] {
         let from = CLASSES + class as usize * LINE;
-        self.words.0[from..from + LINE].try_into().expect("as long as a line")
+        self.words.all()[from..from + LINE].try_into().expect("as long as a line")
     }
 
     /// Counts a value in one of the histograms of a class.
     #[inline]
     pub fn record(&self, class: Class, event: Event, ns: u64, weight: u64) {
-        add(&self.words.0[histogram(class, event) + crate::histogram::bucket(ns)], weight);
+        add(&self.words.all()[histogram(class, event) + crate::histogram::bucket(ns)], weight);
     }
 
     #[must_use]
@@ -166,19 +167,15 @@ impl Snapshot {
 }
 
 impl Words {
-    fn map(fd: BorrowedFd<'_>, protection: i32) -> io::Result<Words> {
-        // SAFETY: a new mapping, of which nothing is assumed.
-        let base = unsafe { libc::mmap(std::ptr::null_mut(), BYTES, protection, libc::MAP_SHARED, fd.as_raw_fd(), 0) };
-        if base == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: pages of this size, aligned, that stay until this is dropped; words that others write are atomic.
-        Ok(Words(unsafe { std::slice::from_raw_parts(base.cast(), WORDS) }))
+    #[inline]
+    fn all(&self) -> &[AtomicU64] {
+        // SAFETY: pages of this size, aligned, that stay while this does; words that others write are atomic.
+        unsafe { std::slice::from_raw_parts(self.0.as_ptr().cast(), WORDS) }
     }
 
     fn read(&self) -> Snapshot {
         let copy = |from: usize, count: usize| -> Vec<u64> {
-            self.0[from..from + count].iter().map(|word| word.load(Ordering::Relaxed)).collect()
+            self.all()[from..from + count].iter().map(|word| word.load(Ordering::Relaxed)).collect()
         };
         let classes: Vec<Vec<u64>> =
             (0..Class::COUNT).map(|class| copy(CLASSES + class * LINE, of_class::ALL.len())).collect();
@@ -198,20 +195,15 @@ impl Words {
     }
 
     fn counts(&self, from: usize) -> Counts {
-        let words = self.0[from..from + BUCKETS].iter().map(|word| word.load(Ordering::Relaxed));
+        let words = self.all()[from..from + BUCKETS].iter().map(|word| word.load(Ordering::Relaxed));
         (0..).zip(words).filter(|(_, count)| *count != 0).collect()
-    }
-}
-
-impl Drop for Words {
-    fn drop(&mut self) {
-        // SAFETY: our own mapping, to which nothing refers without this object.
-        unsafe { libc::munmap(self.0.as_ptr().cast_mut().cast(), BYTES) };
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsRawFd;
+
     use super::*;
 
     #[test]
@@ -236,7 +228,7 @@ mod tests {
     fn whatever_stands_there_is_read() {
         let ours = Page::create().expect("a page");
         let theirs = OwnPage::map(ours.fd()).expect("the same page");
-        theirs.words.0.iter().for_each(|word| word.store(u64::MAX, Ordering::Relaxed));
+        theirs.words.all().iter().for_each(|word| word.store(u64::MAX, Ordering::Relaxed));
         let read = ours.read();
         assert_eq!(read.session(of_session::COST), u64::MAX);
         assert_eq!(read.histogram(Class::Launch, times::TIME).len(), BUCKETS);

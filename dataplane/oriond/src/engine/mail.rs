@@ -1,11 +1,12 @@
-//! How engines are told things: a queue, and an eventfd that is only written when the engine sleeps.
+//! How engines are told things: a queue without locks, and an eventfd that is only written when the engine sleeps.
 
 // UNSAFETY: eventfd.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+use crossbeam_queue::SegQueue;
 
 /// Has an engine look at the object in a slot.
 pub trait Kick: Send + Sync {
@@ -13,7 +14,7 @@ pub trait Kick: Send + Sync {
 }
 
 pub struct Mailbox<T> {
-    queue: Mutex<Vec<T>>,
+    queue: SegQueue<T>,
     /// Something is in `queue`.
     filled: AtomicBool,
     /// The engine sleeps, or is about to and will look once more.
@@ -30,11 +31,11 @@ impl<T> Mailbox<T> {
         }
         // SAFETY: a new descriptor that nobody else owns.
         let eventfd = unsafe { OwnedFd::from_raw_fd(fd) };
-        Ok(Mailbox { queue: Mutex::default(), filled: AtomicBool::new(false), sleeps: AtomicBool::new(false), eventfd })
+        Ok(Mailbox { queue: SegQueue::new(), filled: AtomicBool::new(false), sleeps: AtomicBool::new(false), eventfd })
     }
 
     pub fn post(&self, mail: T) {
-        self.queue.lock().expect("nothing panics under this lock").push(mail);
+        self.queue.push(mail);
         // SeqCst here and in `may_sleep`: either the engine sees the mail or we see that it sleeps.
         self.filled.store(true, Ordering::SeqCst);
         if self.sleeps.swap(false, Ordering::SeqCst) {
@@ -46,7 +47,7 @@ impl<T> Mailbox<T> {
 
     pub fn take(&self, into: &mut Vec<T>) {
         if self.filled.load(Ordering::Relaxed) && self.filled.swap(false, Ordering::SeqCst) {
-            into.append(&mut self.queue.lock().expect("nothing panics under this lock"));
+            into.extend(std::iter::from_fn(|| self.queue.pop()));
         }
     }
 

@@ -1,13 +1,14 @@
 //! The guest's device: found by vendor and number, and mapped without a driver.
 
-// UNSAFETY: maps a device's registers, and writes one.
+// UNSAFETY: writes a device's register.
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::ptr;
 use std::sync::Arc;
+
+use memmap2::{MmapOptions, MmapRaw};
 
 use super::segment::{DEVICE, VENDOR};
 
@@ -90,32 +91,17 @@ fn enable(folder: &Path) -> Result<(), String> {
 
 /// The device's registers. It has a bell where its host has one for it, which the segment says.
 #[derive(Debug)]
-pub struct Registers(*mut u32);
-
-// SAFETY: one word of the mapping is written, by single stores.
-unsafe impl Send for Registers {}
-// SAFETY: as above.
-unsafe impl Sync for Registers {}
+pub struct Registers(MmapRaw);
 
 impl Registers {
     fn open(path: &Path) -> io::Result<Registers> {
         let file: File = OpenOptions::new().read(true).write(true).open(path)?;
-        let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
-        // SAFETY: a fresh mapping.
-        let at = unsafe { libc::mmap(ptr::null_mut(), REGISTERS_BYTES, access, flags, file.as_raw_fd(), 0) };
-        if at == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(Registers(at.cast())) }
+        MmapOptions::new().len(REGISTERS_BYTES).map_raw(&file).map(Registers)
     }
 
     pub fn ring(&self, peer: u32, vector: u32) {
-        // SAFETY: inside the mapping, which stays until the drop.
-        unsafe { self.0.add(DOORBELL).write_volatile(peer << 16 | vector) };
-    }
-}
-
-impl Drop for Registers {
-    fn drop(&mut self) {
-        // SAFETY: the mapping is this object's own.
-        unsafe { libc::munmap(self.0.cast(), REGISTERS_BYTES) };
+        // SAFETY: inside the mapping, which stays until the drop. Several threads may ring at once: it is one store.
+        unsafe { self.0.as_mut_ptr().cast::<u32>().add(DOORBELL).write_volatile(peer << 16 | vector) };
     }
 }
 

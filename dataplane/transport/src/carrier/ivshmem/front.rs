@@ -1,34 +1,28 @@
 //! The front of a segment, mapped into a guest's program: words and mail.
 
-// UNSAFETY: maps memory that the host and other programs of this guest can write, and copies bytes out of it and into
-// it; refers to words of it that are atomics.
+// UNSAFETY: copies bytes out of memory that the host and other programs of this guest can write, and into it; refers to
+// words of it that are atomics.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
-use std::ptr;
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use memmap2::{MmapOptions, MmapRaw};
 
 use super::segment::{BEAT_AT, FRONT_BYTES, GUEST_WORDS_AT, HEAD_WORDS, HOST_WORDS_AT, To, WORDS_BYTES, Words, pieces};
 
-pub struct Front(*mut u8);
-
-// SAFETY: a plain mapping; every access is an atomic or a copy.
-unsafe impl Send for Front {}
-// SAFETY: as above.
-unsafe impl Sync for Front {}
+/// Every access is an atomic or a copy.
+pub struct Front(MmapRaw);
 
 impl Front {
     pub fn map(memory: BorrowedFd<'_>) -> io::Result<Front> {
-        let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
-        // SAFETY: a fresh mapping.
-        let at = unsafe { libc::mmap(ptr::null_mut(), FRONT_BYTES, access, flags, memory.as_raw_fd(), 0) };
-        if at == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(Front(at.cast())) }
+        MmapOptions::new().len(FRONT_BYTES).map_raw(&memory).map(Front)
     }
 
     fn word(&self, at: u64) -> &AtomicU64 {
         assert!(at.is_multiple_of(8) && at + 8 <= FRONT_BYTES as u64);
         // SAFETY: aligned and inside the mapping, which lives as long as this object.
-        unsafe { &*self.0.add(at as usize).cast::<AtomicU64>() }
+        unsafe { &*self.0.as_mut_ptr().add(at as usize).cast::<AtomicU64>() }
     }
 
     pub fn head(&self) -> [u64; HEAD_WORDS] {
@@ -65,7 +59,7 @@ impl Front {
         for (offset, len) in pieces(slot, To::Host, at, bytes.len() as u64) {
             let (piece, more) = rest.split_at(len);
             // SAFETY: `pieces` lie inside the mapping.
-            unsafe { self.0.add(offset as usize).copy_from_nonoverlapping(piece.as_ptr(), len) };
+            unsafe { self.0.as_mut_ptr().add(offset as usize).copy_from_nonoverlapping(piece.as_ptr(), len) };
             rest = more;
         }
     }
@@ -77,17 +71,10 @@ impl Front {
         for (offset, len) in pieces(slot, To::Guest, at, bytes) {
             // SAFETY: `pieces` lie inside the mapping, and their lengths are `bytes` together.
             unsafe {
-                to.copy_from_nonoverlapping(self.0.add(offset as usize), len);
+                to.copy_from_nonoverlapping(self.0.as_ptr().add(offset as usize), len);
                 to = to.add(len);
             }
         }
         mail
-    }
-}
-
-impl Drop for Front {
-    fn drop(&mut self) {
-        // SAFETY: the mapping is this object's own, and nothing of it is lent out.
-        unsafe { libc::munmap(self.0.cast(), FRONT_BYTES) };
     }
 }
