@@ -3,6 +3,7 @@
   alloc BYTES...   allocates each
   free             gives all of it back
   churn COUNT      allocates and frees so many times, a MiB at a time and at most eight
+  work SECONDS     has the device work all the time, for so long
   look             has look.py look, from within this program, and answers what that does
 Each other line is answered by one: bytes that cuMemGetInfo says are used, and bytes that cuDeviceTotalMem says there
 are."""
@@ -11,8 +12,27 @@ import ctypes
 import pathlib
 import subprocess
 import sys
+import time
 
 cuda = ctypes.CDLL("libcuda.so.1")
+
+# Takes about a millisecond of the software GPU.
+SPIN = b"""
+.version 7.0
+.target sm_70
+.address_size 64
+.visible .entry spin()
+{
+    .reg .pred %more;
+    .reg .u32 %left;
+    mov.u32 %left, 5000;
+TURN:
+    sub.u32 %left, %left, 1;
+    setp.ne.u32 %more, %left, 0;
+    @%more bra TURN;
+    ret;
+}
+"""
 
 
 def call(name, *arguments):
@@ -46,6 +66,17 @@ def churn(count):
         call("cuMemFree_v2", held.pop())
 
 
+def work(seconds):
+    module, function = ctypes.c_void_p(), ctypes.c_void_p()
+    call("cuModuleLoadData", ctypes.byref(module), SPIN)
+    call("cuModuleGetFunction", ctypes.byref(function), module, b"spin")
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        for _ in range(8):
+            call("cuLaunchKernel", function, 1, 1, 1, 1, 1, 1, 0, None, None, None)
+        call("cuCtxSynchronize")
+
+
 def main():
     call("cuInit", 0)
     context = ctypes.c_void_p()
@@ -60,6 +91,8 @@ def main():
         elif word == "free":
             while held:
                 call("cuMemFree_v2", held.pop())
+        elif word == "work":
+            work(float(numbers[0]))
         elif word == "look":
             script = pathlib.Path(__file__).with_name("look.py")
             subprocess.run([sys.executable, script], input=b"\n", check=True)

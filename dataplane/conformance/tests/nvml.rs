@@ -213,12 +213,51 @@ fn nvml_beside_running_programs_agrees_with_them_to_the_byte_and_takes_no_worker
     assert_eq!(server.sessions_begun(), 2);
 }
 
-#[test]
-fn nvidia_smi_and_its_kin_show_a_running_program() {
+/// The folder of `nvidia-smi` and others.
+fn tools() -> PathBuf {
     let toolchain = orion_built::root().join("dataplane/conformance/cuda-toolchain.sh");
     let output = Command::new(toolchain).arg("nvml-tools").output().expect("cuda-toolchain.sh starts");
     assert!(output.status.success(), "no tools: {}", orion::complaint(&output));
-    let tools = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim_end());
+    PathBuf::from(String::from_utf8_lossy(&output.stdout).trim_end())
+}
+
+/// A session that may have half of the GPU's time uses that, and shows it; without shares nobody measures.
+#[test]
+fn utilization_is_told_where_the_gpus_time_is_divided() {
+    let (tools, fields) = (tools(), ["--query-gpu=utilization.gpu", "--format=csv,noheader,nounits"]);
+    let free = Server::start("undivided", &[]);
+    assert_eq!(free.output(&tools.join("nvidia-smi"), &fields).trim_end(), "[N/A]");
+    let server = Server::start("divided", &["--share", "50", "--throttle-level", "0"]);
+    let mut program = server.python("hold.py");
+    program.hear();
+    let pid = program.pid().to_string();
+    let seen = || {
+        let text = server.output(&tools.join("nvidia-smi"), &fields);
+        text.trim_end().parse::<u32>().unwrap_or_else(|_| panic!("no number: {text}"))
+    };
+    // A busy machine has no time for the program's half now and then.
+    let sees = |what: &str, range: std::ops::RangeInclusive<u32>| {
+        let (began, mut all) = (std::time::Instant::now(), Vec::new());
+        while all.last().is_none_or(|percent| !range.contains(percent)) {
+            assert!(began.elapsed().as_secs() < 20, "{what}: {all:?}");
+            all.push(seen());
+        }
+    };
+    sees("before it works", 0..=0);
+    program.say("work 25");
+    sees("while it works", 40..=55);
+    let script = "import pynvml as n; n.nvmlInit(); h = n.nvmlDeviceGetHandleByIndex(0); \
+                  p = n.nvmlDeviceGetProcessUtilization(h, 0)[0]; print(p.pid, p.smUtil)";
+    let said = server.output(&tools.join("bin/python"), &["-c", script]);
+    let of_program = said.trim_end().strip_prefix(&format!("{pid} ")).and_then(|busy| busy.parse::<u32>().ok());
+    assert!(of_program.is_some_and(|percent| (20..=60).contains(&percent)), "{said}");
+    program.hear();
+    sees("when it has ended", 0..=0);
+}
+
+#[test]
+fn nvidia_smi_and_its_kin_show_a_running_program() {
+    let tools = tools();
     let server = Server::start("tools", &["--memory-limit", "512 MiB"]);
     let mut program = server.python("hold.py");
     program.hear();

@@ -51,6 +51,8 @@ pub struct OfArbiter {
     pub lent_ns: AtomicU64,
     pub overrun_ns: AtomicU64,
     pub leases: AtomicU64,
+    /// Of the last second, in which the GPU worked for the session.
+    pub busy_percent: AtomicU32,
 }
 
 #[repr(C, align(64))]
@@ -140,8 +142,7 @@ impl Page {
 
 impl Seats {
     fn all(&self) -> &[Seat] {
-        // SAFETY: pages of this size, aligned, that stay while this does; all of a seat's words are atomic, and any bits
-        // are a valid word.
+        // SAFETY: pages of this size, aligned, that stay while this does; words are atomic, and any bits are valid.
         unsafe { std::slice::from_raw_parts(self.0.as_ptr().cast(), SEATS_MAX) }
     }
 }

@@ -57,7 +57,10 @@ unsafe extern "C" fn usage(index: usize, usage: *mut Usage) -> CUresult {
     code(attach::greet().and_then(|greeted| {
         let device = greeted.devices.get(index).ok_or(CUDA_ERROR_INVALID_DEVICE)?;
         let found = match attached::attached() {
-            Ok(_) => Usage { total: device.total_memory, used: used_here(index, device)?, busy_percent: UNKNOWN },
+            Ok(_) => {
+                let busy_percent = attach::programs().map_or(UNKNOWN, |all| busy(index, &all));
+                Usage { total: device.total_memory, used: used_here(index, device)?, busy_percent }
+            }
             Err(_) => of_programs(index, device, &attach::programs()?),
         };
         // SAFETY: a place of the library's.
@@ -91,8 +94,14 @@ fn of_programs(index: usize, device: &hello::Device, programs: &[Program]) -> Us
         false => (device.total_memory, vgpus().map(|v| v.used).max().unwrap_or(0)),
     };
     let total = if vgpus().next().is_none() { device.total_memory } else { total };
-    let busy_percent = vgpus().map(|vgpu| vgpu.busy_percent).filter(|busy| *busy != UNKNOWN).max().unwrap_or(UNKNOWN);
-    Usage { total, used, busy_percent }
+    Usage { total, used, busy_percent: busy(index, programs) }
+}
+
+/// For how much of the last second a device worked for these programs, where that is known: they take turns.
+fn busy(index: usize, programs: &[Program]) -> u32 {
+    let vgpus = programs.iter().flat_map(|p| &p.vgpus).filter(|vgpu| vgpu.device as usize == index);
+    let known = vgpus.map(|vgpu| vgpu.busy_percent).filter(|busy| *busy != UNKNOWN);
+    known.reduce(|one, other| (one + other).min(100)).unwrap_or(UNKNOWN)
 }
 
 unsafe extern "C" fn processes(processes: *mut Process, room: usize, count: *mut usize) -> CUresult {

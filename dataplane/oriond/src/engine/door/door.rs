@@ -614,8 +614,12 @@ impl Door {
 
     /// The session's vGPUs are known, and so is on which GPUs it has to wait for its turn.
     fn takes_seats(&mut self, session: u64, vgpus: &[Registered]) {
-        let Some(of_session) = self.sessions.get(session) else { return };
+        let Some(of_session) = self.sessions.get_mut(session) else { return };
         let Some(seats) = &of_session.seats else { return };
+        let gpus: Vec<u64> = vgpus.iter().map(|vgpu| vgpu.gpu).collect();
+        let seated = seats.shares.by_gpu(&gpus);
+        let place = |gpu: &u64| seated.iter().position(|(of, _)| of == gpu).expect("each of them has one");
+        of_session.places = gpus.iter().map(place).collect();
         let tenant = of_session.lease.as_ref().map(|held| held.lease.tenant.as_str());
         let owner = owner_of(tenant, of_session.client.source);
         if let Err(error) = self.arbiters.join(session, owner, vgpus, seats) {
@@ -747,6 +751,7 @@ impl Door {
             identity: g.identity.take(),
             meter,
             seats,
+            places: Vec::new(),
         };
         self.directory.begins(session, watched(&begun, &g.socket, pid, page, g.peer, g.carrier));
         self.sessions.begin(session, begun);

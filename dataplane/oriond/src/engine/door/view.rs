@@ -1,10 +1,9 @@
 //! What who asks is told of the sessions that there are: of his own programs', and of nobody else's.
 
 use orion_wire::lease::{Lease, gpu_name};
-use orion_wire::view::{Offer, PROGRAM_BYTES_MAX, PROGRAMS_MAX, Program, UNKNOWN, Use, View};
+use orion_wire::view::{Offer, PROGRAM_BYTES_MAX, PROGRAMS_MAX, Program, Use, View};
 
 use crate::engine::peer::Source;
-use crate::meter::Reading;
 use crate::vgpu::set_apart;
 
 /// Who is at a connection, as far as it matters to whoever asks about sessions.
@@ -31,12 +30,12 @@ impl Client {
 /// `sessions` are the clients of all of them, and what their vGPUs use. Where this server has one tenant all are his.
 pub fn view<'a>(
     offer: &Offer,
-    sessions: impl Iterator<Item = (&'a Client, Vec<Reading>)>,
+    sessions: impl Iterator<Item = (&'a Client, Vec<Use>)>,
     asks: &Client,
     one_tenant: bool,
 ) -> View {
     let own = sessions.filter(|(client, _)| one_tenant || client.is_of(asks));
-    let programs = own.take(PROGRAMS_MAX).map(|(client, readings)| program(client, &readings, asks));
+    let programs = own.take(PROGRAMS_MAX).map(|(client, uses)| program(client, &uses, asks));
     View { offer: offer.clone(), programs: programs.collect() }
 }
 
@@ -44,10 +43,10 @@ pub fn view<'a>(
 pub fn view_of_lease(
     offer: &Offer,
     lease: &Lease,
-    session: Option<(&Client, Vec<Reading>)>,
+    session: Option<(&Client, Vec<Use>)>,
     asks: &Client,
 ) -> Result<View, String> {
-    let programs = session.iter().map(|(client, readings)| program(client, readings, asks)).collect();
+    let programs = session.iter().map(|(client, uses)| program(client, uses, asks)).collect();
     Ok(View { offer: of_lease(offer, lease)?, programs })
 }
 
@@ -79,17 +78,12 @@ fn of_lease(offer: &Offer, lease: &Lease) -> Result<Offer, String> {
     Ok(Offer { driver_version: offer.driver_version, devices, peer_access })
 }
 
-fn program(client: &Client, readings: &[Reading], asks: &Client) -> Program {
+fn program(client: &Client, uses: &[Use], asks: &Client) -> Program {
     Program {
         pid: if client.has_home_of(asks) { client.pid } else { 0 },
         name: cut(&client.program),
-        vgpus: readings.iter().zip(0..).map(|(r, device)| used(*r, device)).collect(),
+        vgpus: uses.to_vec(),
     }
-}
-
-/// A session's vGPUs are those of what is offered, in its order.
-fn used(Reading { total, used }: Reading, device: u32) -> Use {
-    Use { device, total, used, busy_percent: UNKNOWN }
 }
 
 fn cut(text: &str) -> String {
@@ -108,6 +102,10 @@ mod tests {
         Client { source, home: [home; 16], pid, program: format!("program {pid}") }
     }
 
+    fn of(device: u32, total: u64, used: u64) -> Use {
+        Use { device, total, used, busy_percent: 7 }
+    }
+
     fn seen(asks: &Client, one_tenant: bool) -> Vec<(u32, u64)> {
         let sessions = [
             client(Source::User(7), 1, 10),
@@ -116,8 +114,8 @@ mod tests {
             client(Source::V4([10, 0, 0, 1]), 1, 13),
             client(Source::Unknown, 1, 14),
         ];
-        let readings = |c: &Client| vec![Reading { total: 100, used: c.pid.into() }];
-        let view = view(&Offer::default(), sessions.iter().map(|c| (c, readings(c))), asks, one_tenant);
+        let uses = |c: &Client| vec![of(0, 100, c.pid.into())];
+        let view = view(&Offer::default(), sessions.iter().map(|c| (c, uses(c))), asks, one_tenant);
         view.programs.iter().map(|p| (p.pid, p.vgpus[0].used)).collect()
     }
 
@@ -153,7 +151,7 @@ mod tests {
         };
         let asks = client(Source::User(8), 1, 1);
         let holder = client(Source::User(7), 1, 10);
-        let session = Some((&holder, vec![Reading { total: 40, used: 4 }, Reading { total: 30, used: 3 }]));
+        let session = Some((&holder, vec![of(0, 40, 4), of(1, 30, 3)]));
         let seen = view_of_lease(&offer, &lease, session, &asks).expect("they are there");
         let sizes: Vec<(u64, bool)> = seen.offer.devices.iter().map(|d| (d.total_memory, d.is_limited)).collect();
         assert_eq!(sizes, [(40, true), (30, true), (20, true)]);

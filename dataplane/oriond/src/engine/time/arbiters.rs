@@ -2,7 +2,7 @@
 
 // UNSAFETY: waits for descriptors, and sets how exactly the kernel keeps this thread's timeouts.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
@@ -23,6 +23,8 @@ const BEAT_NS: u64 = 50_000_000;
 const SPIN_NS: u64 = 60_000;
 /// While a lease goes from one session to another its arbiter looks so long before it waits for their bells.
 const CHANGE_SPIN_NS: u64 = 1_000_000;
+/// Over how many beats a session's part of the GPU's time is told: a second, as `nvidia-smi` tells it.
+const TOLD_BEATS: usize = 20;
 
 /// A session's page and bell, which its worker has too.
 #[derive(Clone)]
@@ -35,6 +37,26 @@ pub struct Seats {
 impl Seats {
     pub fn create(shares: Shares) -> io::Result<Seats> {
         Ok(Seats { page: Arc::new(Page::create()?), bell: Arc::new(Bell::create()?), shares })
+    }
+}
+
+/// What a session had used at the last beats: when, and how much, in nanoseconds.
+#[derive(Default)]
+struct Lately(VecDeque<(u64, u64)>);
+
+impl Lately {
+    /// The percentage of the last second that it has used, at a new beat.
+    fn beat(&mut self, now_ns: u64, used_ns: u64) -> Option<u32> {
+        if self.0.back().is_some_and(|(last_ns, _)| now_ns < last_ns + BEAT_NS) {
+            return None;
+        }
+        self.0.push_back((now_ns, used_ns));
+        if self.0.len() > TOLD_BEATS + 1 {
+            self.0.pop_front();
+        }
+        let (since_ns, before_ns) = *self.0.front()?;
+        let passed_ns = now_ns - since_ns;
+        (passed_ns > 0).then(|| (100 * (used_ns - before_ns) / passed_ns).min(100) as u32)
     }
 }
 
@@ -58,6 +80,7 @@ struct Member {
     seats: Seats,
     /// The latest that the arbiter's thread has come while it was there.
     late_ns_max: u64,
+    lately: Lately,
 }
 
 impl Member {
@@ -75,7 +98,15 @@ impl Arbiters {
     pub fn join(&mut self, session: u64, owner: Option<u64>, vgpus: &[Registered], seats: &Seats) -> io::Result<()> {
         let gpus: Vec<u64> = vgpus.iter().map(|vgpu| vgpu.gpu).collect();
         for (index, (gpu, share)) in seats.shares.by_gpu(&gpus).into_iter().take(SEATS_MAX).enumerate() {
-            let member = Member { session, owner, index, share, seats: seats.clone(), late_ns_max: 0 };
+            let member = Member {
+                session,
+                owner,
+                index,
+                share,
+                seats: seats.clone(),
+                late_ns_max: 0,
+                lately: Lately::default(),
+            };
             self.post_of(gpu)?.post(Mail::Join(member));
         }
         Ok(())
@@ -171,11 +202,16 @@ impl Thread {
         }
     }
 
-    fn show(&self, now: u64) {
-        for (session, member) in &self.members {
-            let seat = member.seat();
-            seat.of_arbiter.beat_ns.store(now, std::sync::atomic::Ordering::Relaxed);
-            self.arbiter.ledger(*session).inspect(|ledger| seat.show_ledger(ledger));
+    fn show(&mut self, now: u64) {
+        use std::sync::atomic::Ordering::Relaxed;
+        for (session, member) in &mut self.members {
+            let seat = member.seats.page.seat(member.index);
+            seat.of_arbiter.beat_ns.store(now, Relaxed);
+            if let Some(ledger) = self.arbiter.ledger(*session) {
+                seat.show_ledger(&ledger);
+                let percent = member.lately.beat(now, ledger.used_ns);
+                percent.inspect(|percent| seat.of_arbiter.busy_percent.store(*percent, Relaxed));
+            }
             if seat.show(self.arbiter.grant(*session), self.arbiter.is_held_by_its_limit(*session)) {
                 futex::wake_all(&seat.of_arbiter.grant, Among::Processes);
             }
@@ -245,4 +281,24 @@ impl Thread {
 fn stops_after_ns() -> Option<u64> {
     let text = std::env::var("ORION_SOFT_ARBITER_STOPS_MS").ok()?;
     text.parse::<u64>().ok().map(|ms| ms * 1_000_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_second_is_told_beat_by_beat() {
+        let mut lately = Lately::default();
+        assert_eq!(lately.beat(1_000, 0), None, "nothing has passed");
+        assert_eq!(lately.beat(1_000 + BEAT_NS / 2, 5), None, "it is no beat yet");
+        let mut told = Vec::new();
+        // Busy for a second, then idle for two.
+        for beat in 1..=3 * TOLD_BEATS as u64 {
+            let used_ns = beat.min(TOLD_BEATS as u64) * BEAT_NS;
+            told.push(lately.beat(1_000 + beat * BEAT_NS, used_ns).expect("a beat"));
+        }
+        assert!(told[..TOLD_BEATS].iter().all(|percent| *percent == 100), "{told:?}");
+        assert_eq!((told[TOLD_BEATS + 9], told[2 * TOLD_BEATS - 1], told[3 * TOLD_BEATS - 1]), (50, 0, 0), "{told:?}");
+    }
 }
