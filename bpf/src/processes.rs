@@ -241,6 +241,11 @@ fn all() -> impl Iterator<Item = u32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
+/// Names of programs and of files may be any bytes.
+fn text(path: impl AsRef<std::path::Path>) -> Option<String> {
+    std::fs::read(path).ok().map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+}
+
 fn children(pid: u32) -> Vec<u32> {
     let lists = threads(pid).map(|(thread, _)| std::fs::read_to_string(format!("/proc/{pid}/task/{thread}/children")));
     lists.flatten().flat_map(|list| list.split_whitespace().flat_map(str::parse).collect::<Vec<u32>>()).collect()
@@ -249,25 +254,25 @@ fn children(pid: u32) -> Vec<u32> {
 fn threads(pid: u32) -> impl Iterator<Item = (u32, String)> {
     let entries = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     entries.filter_map(|entry| {
-        let name = std::fs::read_to_string(entry.path().join("comm")).ok()?;
+        let name = text(entry.path().join("comm"))?;
         Some((entry.file_name().to_str()?.parse().ok()?, name.trim_end().to_owned()))
     })
 }
 
 fn name(pid: u32) -> String {
-    std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim_end().to_owned()
+    text(format!("/proc/{pid}/comm")).unwrap_or_default().trim_end().to_owned()
 }
 
 /// When it began, as the system counts.
 fn started(pid: u32) -> Option<String> {
-    let line = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let line = text(format!("/proc/{pid}/stat"))?;
     // Behind the name, which may be anything: the twentieth.
     line.rsplit_once(") ")?.1.split(' ').nth(19).map(str::to_owned)
 }
 
 /// Which session's memory it has mapped: device and inode.
 fn memory(pid: u32) -> Option<(String, String)> {
-    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
+    let maps = text(format!("/proc/{pid}/maps"))?;
     let line = maps.lines().find(|line| line.contains(MEMORY))?;
     let mut words = line.split_whitespace().skip(3);
     Some((words.next()?.to_owned(), words.next()?.to_owned()))

@@ -316,8 +316,13 @@ pub enum Backing {
 
 /// An error where some page is not mapped at all.
 pub fn backing_of(first: u64, last: u64) -> Result<Backing, CUresult> {
-    let maps = std::fs::read_to_string("/proc/self/maps").map_err(|_| CUDA_ERROR_OPERATING_SYSTEM)?;
+    let maps = mappings().map_err(|_| CUDA_ERROR_OPERATING_SYSTEM)?;
     backing_in(&maps, first, last).ok_or(CUDA_ERROR_INVALID_VALUE)
+}
+
+/// `/proc/self/maps`. Names of files there may be any bytes.
+pub fn mappings() -> std::io::Result<String> {
+    std::fs::read("/proc/self/maps").map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// As [`backing_of`], from the text of `/proc/self/maps`.

@@ -247,7 +247,9 @@ impl Field {
         rest.retain(|name| !name.ends_with(".log") && !kept.contains(&name.as_str()));
         assert_eq!(rest, Vec::<String>::new(), "sockets or folders are left");
         let ours = self.folder.display().to_string();
-        let sockets = std::fs::read_to_string("/proc/net/unix").expect("the kernel's list");
+        // Names of other programs' sockets may be any bytes.
+        let sockets = std::fs::read("/proc/net/unix").expect("the kernel's list");
+        let sockets = String::from_utf8_lossy(&sockets);
         assert!(!sockets.contains(&ours), "a socket is left:\n{sockets}");
         let mut shared = names(Path::new(SHARED));
         shared.retain(|name| name.contains("orion") && !self.shared.contains(name));

@@ -2,7 +2,9 @@
 //!
 //! UNSAFETY: maps and unmaps pages of its own with libc.
 
-use std::ffi::c_void;
+use std::ffi::{OsString, c_void};
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStringExt;
 use std::ptr::null_mut;
 use std::sync::atomic::Ordering;
 
@@ -34,6 +36,7 @@ facts! { pinned:
         unregistering_unknown_memory_is_not_registered,
         registering_nothing_is_invalid_value,
         memory_can_be_registered_again,
+        names_of_mapped_files_may_be_any_bytes,
         many_allocations_are_distinct,
         pinned_memory_of_any_size_is_copied_whole,
         a_copy_that_ends_beyond_registered_memory_is_invalid_value,
@@ -292,6 +295,26 @@ fn registering_nothing_is_invalid_value(cu: &'static Cuda) -> Verdict {
     let pages = Pages::new(4096);
     answers!(CUDA_ERROR_INVALID_VALUE, cu.cuMemHostRegister_v2(pages.address, 0, 0));
     answers!(CUDA_ERROR_INVALID_VALUE, cu.cuMemHostRegister_v2(null_mut(), 4096, 0));
+    Ok(())
+}
+
+/// A program may map a file whose name is not UTF-8, and register other memory beside it.
+fn names_of_mapped_files_may_be_any_bytes(cu: &'static Cuda) -> Verdict {
+    let pages = Pages::new(4096);
+    let mut name = format!("orion-facts-{}-{:p}-", std::process::id(), pages.address).into_bytes();
+    name.push(0xff);
+    let path = std::env::temp_dir().join(OsString::from_vec(name));
+    let file = std::fs::File::create_new(&path).map_err(|e| format!("making {} failed: {e}", path.display()))?;
+    file.set_len(4096).map_err(|e| format!("making {} longer failed: {e}", path.display()))?;
+    // SAFETY: a fresh mapping, which nobody reads, and which stays for a moment.
+    let mapped = unsafe { libc::mmap(null_mut(), 4096, libc::PROT_NONE, libc::MAP_PRIVATE, file.as_raw_fd(), 0) };
+    let _ = std::fs::remove_file(&path);
+    assert_ne!(mapped, libc::MAP_FAILED, "no memory for a page of a file");
+    let code = cu.cuMemHostRegister_v2(pages.address, pages.bytes, 0);
+    // SAFETY: the mapping from above.
+    unsafe { libc::munmap(mapped, 4096) };
+    same!(code, CUDA_SUCCESS);
+    ok!(cu.cuMemHostUnregister(pages.address));
     Ok(())
 }
 

@@ -69,9 +69,9 @@ fn processes() -> Vec<u32> {
 }
 
 fn parent_of(pid: u32) -> Option<u32> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name, in brackets, may hold anything.
-    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    // The name, in brackets, may hold any bytes.
+    String::from_utf8_lossy(&stat).rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }
 
 /// Its own memory. Files are the system's business, and shared memory fills up to its size as rings come around.
