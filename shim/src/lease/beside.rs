@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::IntoRawFd;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use orion_tls::Fingerprint;
 use orion_transport::lease::SignedLease;
@@ -121,10 +121,11 @@ fn own_processes() -> HashMap<u32, Kin> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let numbered = entries.filter_map(|entry| Some((entry.file_name().to_str()?.parse().ok()?, entry.path())));
     let ours = numbered.filter(|(_, path)| uid.is_some() && own(path) == uid);
-    ours.filter_map(|(pid, path)| Some((pid, kin(&std::fs::read_to_string(path.join("stat")).ok()?)?))).collect()
+    let stat = |path: PathBuf| std::fs::read(path.join("stat")).ok();
+    ours.filter_map(|(pid, path)| Some((pid, kin(&String::from_utf8_lossy(&stat(path)?))?))).collect()
 }
 
-/// From the line that `/proc/PID/stat` is. The program's name, in parentheses, may have any characters.
+/// From the line that `/proc/PID/stat` is. The program's name, in parentheses, may have any bytes.
 fn kin(stat: &str) -> Option<Kin> {
     let mut words = stat.get(stat.rfind(')')? + 1..)?.split_ascii_whitespace().skip(1);
     let parent = words.next()?.parse().ok()?;

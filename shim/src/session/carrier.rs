@@ -334,8 +334,8 @@ fn number(name: &str) -> Result<Option<u64>, String> {
 }
 
 pub fn program() -> String {
-    let name = std::fs::read_to_string("/proc/self/comm").unwrap_or_default();
-    name.chars().filter(|c| !c.is_control()).collect()
+    let name = std::fs::read("/proc/self/comm").unwrap_or_default();
+    String::from_utf8_lossy(&name).chars().filter(|c| !c.is_control()).collect()
 }
 
 /// The first place where a socket is, in the order in which oriond chooses one; the last place if none is. Nobody named
