@@ -72,6 +72,35 @@ fn hold_over(transport: &str, options: &[&str]) {
 /// What is refused between two machines, in words: a file that programs of the one map is not the other's.
 const OF_ONE_MACHINE: &str = "shared_file";
 
+/// Copies reach it all the same, as pageable memory.
+#[test]
+fn a_shared_file_over_tcp_is_refused_with_what_would_do() {
+    let copies = "copies_reach_it,rows_are_copied_from_it_and_to_it,a_batch_of_copies_reaches_it,registering_it_twice";
+    hold_over("tcp", &["--quiet", "--only", copies]);
+    let script = r#"
+import ctypes, mmap, os
+cu, context, device = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p(), ctypes.c_uint64()
+cu.cuInit(0)
+cu.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)
+cu.cuCtxSetCurrent(context)
+def ask(fd):
+    os.ftruncate(fd, 8192)
+    pages = mmap.mmap(fd, 8192)
+    at = ctypes.c_void_p(ctypes.addressof(ctypes.c_char.from_buffer(pages)))
+    print(cu.cuMemHostRegister_v2(at, ctypes.c_size_t(8192), 3))
+    print(cu.cuMemHostGetDevicePointer_v2(ctypes.byref(device), at, 0))
+    print(cu.cuMemHostUnregister(at))
+ask(os.memfd_create("shared"))
+"#;
+    let output = orion::through_orion("tcp", Path::new("python3"), &["-c", script]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "0\n801\n0\n", "{said}");
+    assert!(
+        said.contains("/memfd:shared") && said.contains("over tcp:") && said.contains("by a socket (shm)"),
+        "{said}"
+    );
+}
+
 /// Answered by the shim, which never asks the driver behind it: how functions are found, NVIDIA's private tables,
 /// the entry points of the per-thread default stream, batches of 3D copies, the error log, and what becomes of a
 /// forked child.

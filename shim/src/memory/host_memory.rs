@@ -3,9 +3,9 @@
 //! Both are pages of the session's heap, which the worker maps at the same address and registers with the
 //! driver: a host pointer is a device pointer, as with unified addressing. Memory that the application
 //! registers is moved onto heap pages where it lies: its content is copied, and the heap's pages replace its own
-//! at the same address. Pages of a file that other programs map, too, have to stay the file's: the worker maps the file
-//! ([`crate::memory::shared_file`]). What can be neither moved nor mapped (files on disks, stacks) stays as it is: copies
-//! take the way of pageable memory, and no kernel can reach it.
+//! at the same address. Pages of a file that other programs map, too, have to stay the file's: the worker maps the
+//! file ([`crate::memory::shared_file`]). What can be neither moved nor mapped (files on disks, stacks) stays as it is:
+//! copies take the way of pageable memory, and no kernel can reach it.
 //!
 //! Over TCP each side has pages of its own. Copies announce what they touch; what kernels may touch is kept in step by
 //! [`crate::memory::in_step`].

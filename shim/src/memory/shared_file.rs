@@ -1,8 +1,10 @@
-//! Memory of files that several programs map, registered: NCCL's between GPUs that do not reach each other's memory, MPI's.
+//! Memory of files that several programs map, registered: NCCL's between GPUs that do not reach each other's memory,
+//! and MPI's.
 //!
-//! Its pages have to stay the file's. So the worker gets the file's descriptor, maps it where it lies here and registers
-//! that: a host pointer is a device pointer as in the heap, and what one program's GPU writes another's sees. The file is
-//! found by the mapping: its path, or a descriptor of this process, whichever has the mapping's device and inode.
+//! Its pages have to stay the file's. So the worker gets the file's descriptor, maps it where it lies here and
+//! registers that: a host pointer is a device pointer as in the heap, and what one program's GPU writes another's sees.
+//! The file is found by the mapping: by its path, or by a descriptor of this process, whichever has the mapping's
+//! device and inode.
 
 // UNSAFETY: asks the system about descriptors, and owns those that it opens.
 

@@ -48,8 +48,8 @@ pub struct Range {
     pub id: u64,
     /// As given to the allocating function.
     pub flags: u32,
-    /// The pool it came from, the generic allocation mapped here, where in the heap it lies, or where the worker's mapping
-    /// of the file begins.
+    /// The pool it came from, the generic allocation mapped here, where in the heap it lies, or where the worker's
+    /// mapping of the file begins.
     pub owner: u64,
     /// Where the GPU sees `base`; 0 where it does not.
     pub device_pointer: u64,

@@ -84,8 +84,8 @@ pub trait Carrier: Send + Sync {
     /// meanwhile, where that saves a wake-up; there is no need to.
     fn is_awaited(&self, _more: bool) {}
 
-    /// Gives the worker a descriptor, for the next command that needs one; it keeps the last that came. Where descriptors
-    /// do not cross, that is [`io::ErrorKind::Unsupported`].
+    /// Gives the worker a descriptor, for the next command that needs one; it keeps the last that came. Where
+    /// descriptors do not cross, that is [`io::ErrorKind::Unsupported`].
     fn hand_over(&self, _descriptor: BorrowedFd<'_>) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }

@@ -118,8 +118,8 @@ impl Session {
             .ok_or(Fault("host address outside the session's memory"))
     }
 
-    /// Decides on where memory of the client's may be mapped at its own address. That nothing is mapped there yet is for the
-    /// system to say.
+    /// Decides on where memory of the client's may be mapped, at its own address. That nothing is mapped there yet is
+    /// for the system to say.
     pub fn mappable(&self, place: ClaimedPlace, bytes: u64) -> Result<u64, Fault> {
         let address = place.unjudged();
         let end = address.checked_add(bytes).ok_or(Fault("address range wraps around"))?;
