@@ -8,6 +8,7 @@
 //!                               WELCOME + memfd  ----------->
 //!                               <----------------------------  START
 //!                               maps the heap; STARTED, or REFUSED in words
+//!                               <----------------------------  later: descriptors of files that it registers
 //! ```
 //! Control messages travel over a SEQPACKET socket, one message a packet.
 
