@@ -18,6 +18,7 @@ use orion_wire::message::address::{ClaimedHost, ClaimedPlace};
 use orion_wire::message::host_memory::{MemHostRegister, MemHostUnregister, PagesOf};
 use orion_wire::record::HeapRange;
 
+use crate::memory::host_memory::mappings;
 use crate::session::call::call;
 use crate::state::heap::PAGE;
 use crate::state::session::Session;
@@ -25,8 +26,7 @@ use crate::state::session::Session;
 /// Has the worker map and register these pages, which are a file's. Answers where its mapping begins, or why there is
 /// none.
 pub fn share(s: &Session, first: u64, last: u64) -> Result<u64, String> {
-    let maps =
-        std::fs::read_to_string("/proc/self/maps").map_err(|e| format!("reading /proc/self/maps failed: {e}"))?;
+    let maps = mappings().map_err(|e| format!("reading /proc/self/maps failed: {e}"))?;
     let of_one_file = || "it lies in mappings of several files, or of several parts of one".to_owned();
     let mapping = mapping_in(&maps, first, last).ok_or_else(of_one_file)?;
     let file = open(&mapping)?;
@@ -63,7 +63,7 @@ struct Mapping {
     inode: u64,
     /// Of the first of the pages in the file.
     offset: u64,
-    /// A path, with " (deleted)" behind it if it is none any more.
+    /// A path, with " (deleted)" behind it if it is none any more; bytes that are no text are lost.
     name: String,
 }
 
