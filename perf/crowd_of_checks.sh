@@ -70,7 +70,10 @@ echo "completions over TCP: $(cat "$out"/matrix*.txt | awk "$sum")"
 check graphs "${limits[@]}" --threads 4 --seconds 20 --only graph || status=1
 check contexts "${limits[@]}" --threads 1 --seconds 10 --only context || status=1
 for transport in shm tcp; do
-    check "facts-$transport" "$bin/orion-run" --transport "$transport" -- "$bin/orion-facts" --quiet || status=1
+    # Files that several programs map are registered where they run beside their GPU.
+    facts=("$bin/orion-facts" --quiet)
+    [[ $transport == shm ]] || facts+=(--skip shared_file)
+    check "facts-$transport" "$bin/orion-run" --transport "$transport" -- "${facts[@]}" || status=1
 done
 echo "what was printed is in $out"
 exit "$status"

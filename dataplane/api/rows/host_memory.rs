@@ -24,7 +24,7 @@ fn cuMemHostGetDevicePointer_v2(pdptr: *mut CUdeviceptr, p: *mut c_void, Flags: 
 #[since(2030)]
 fn cuMemHostGetFlags(pFlags: *mut u32, p: *mut c_void);
 
-/// The pages are moved onto the session's heap in place.
+/// The pages are moved onto the session's heap in place; those of a file in memory stay, and the worker maps the file.
 #[by_hand(0x0386)]
 #[since(6050)]
 #[creates(p)]

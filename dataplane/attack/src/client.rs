@@ -3,7 +3,7 @@
 // UNSAFETY: reads and writes the session's heap by address, and words of its rings by their places.
 
 use std::mem::offset_of;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -121,6 +121,11 @@ impl Client {
             answers_functions: true,
             push_patience: Duration::from_secs(5),
         })
+    }
+
+    /// Whether the worker has it now.
+    pub fn hand_over(&self, descriptor: BorrowedFd<'_>) -> bool {
+        self.carrier.hand_over(descriptor).is_ok()
     }
 
     pub fn is_lost(&self) -> bool {

@@ -61,6 +61,8 @@ pub struct Arsenal {
     pub heap_bytes: u64,
     pub memory: Vec<u64>,
     pub memory_bytes: u64,
+    /// Where a file is mapped, and how much of it; nothing where none can be.
+    pub file: (u64, u64),
     /// Where something of the worker's, of another session's or of nobody's lies.
     pub foreign: Vec<u64>,
     /// Those of them that are watched.
@@ -105,6 +107,7 @@ impl Arsenal {
             heap_bytes,
             memory: Vec::new(),
             memory_bytes: 0,
+            file: (0, 0),
             foreign: Vec::new(),
             prizes: Vec::new(),
             handles: Vec::new(),
@@ -160,6 +163,9 @@ impl Arsenal {
 
     pub fn host_address(&mut self) -> u64 {
         if !self.is_fatal() {
+            if self.file.1 > 0 && self.random.one_in(8) {
+                return self.file.0 + self.random.below(self.file.1 / 8) * 8;
+            }
             // Behind the staging part, and small: pages that are touched cost memory.
             return self.heap + (80 << 20) + self.random.below(1 << 14) * 8;
         }

@@ -8,6 +8,7 @@
 mod carried;
 mod client;
 mod field;
+mod files;
 mod generated;
 mod grow;
 mod kernel_log;

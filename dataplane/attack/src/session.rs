@@ -1,6 +1,7 @@
 //! One hostile session: what it has of its own, and the messages it sends.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use orion_cuda::sys::*;
@@ -8,21 +9,23 @@ use orion_ring::memory::Which;
 use orion_transport::client::Server;
 use orion_wire::generated::ops;
 use orion_wire::handle::Handle;
-use orion_wire::message::address::ClaimedDevice;
+use orion_wire::message::address::{ClaimedDevice, ClaimedPlace};
 use orion_wire::message::calls;
 use orion_wire::message::copy::CopyOutInline;
 use orion_wire::message::field::{Bytes, Existing, List, Ordinal, Size};
 use orion_wire::message::graph_exec::GraphInstantiateWithFlags;
 use orion_wire::message::graph_node::GraphAddNode;
+use orion_wire::message::host_memory::{MemHostRegister, PagesOf};
 use orion_wire::message::image::Payload;
 use orion_wire::message::memory::MemAlloc;
 use orion_wire::message::module::{ModuleGetFunction, ModuleLoadData};
 use orion_wire::message::pool::DeviceGetDefaultMemPool;
-use orion_wire::record::{Header, op};
+use orion_wire::record::{Header, HeapRange, op};
 use orion_wire::{Kind, Writer};
 
 use crate::client::{Answer, Client, RingWord, body, empty_node, first_word, is_reply, words};
 use crate::field::{Arsenal, Field, PTX};
+use crate::files::{self, Files};
 use crate::messages::{BY_HAND, COPIES, DECLARED, FATAL};
 use crate::worker::{self, Worker};
 
@@ -30,6 +33,10 @@ const MEMORY_BYTES: u64 = 1 << 20;
 const PATIENCE: Duration = Duration::from_millis(300);
 /// Most sessions do not survive it.
 const RING_SPOILED_ONE_IN: u64 = 600;
+/// The next message that asks for a descriptor is given it.
+const HANDED_ONE_IN: u64 = 40;
+/// What was mapped is used now and then, and then the session ends.
+const CUT_ONE_IN: u64 = 1000;
 /// The beginning of the program's own file.
 const ELF: &[u8] = b"\x7fELF\x02\x01\x01";
 
@@ -96,6 +103,7 @@ impl Seen<'_> {
 struct Session<'a> {
     client: Client,
     is_shared: bool,
+    files: Files,
     worker: Worker,
     seen: Seen<'a>,
     outcome: Outcome,
@@ -124,10 +132,21 @@ impl<'a> Session<'a> {
             threads: BTreeSet::new(),
         };
         begin(&mut client, &mut arsenal)?;
+        let files = Files::new().map_err(|e| format!("making a file in memory failed: {e}"))?;
+        if client.hand_over(files.own.as_fd()) {
+            let range = HeapRange { offset: 0, bytes: files::MAPPED_BYTES }.into();
+            let address = ClaimedPlace::new(files::PLACE);
+            let q = body(&MemHostRegister { pages: PagesOf::File, range, address });
+            let answer = client.ask(MemHostRegister::OP, 0, &q, Duration::from_secs(20), &mut |_, _| {});
+            match answer {
+                Answer::Reply(CUDA_SUCCESS, _) => arsenal.file = (files::PLACE, files::MAPPED_BYTES),
+                _ => return Err("a file in memory was not registered at the beginning".to_owned()),
+            }
+        }
         let under_way = HashMap::new();
         let seen = Seen { arsenal, canary, under_way, leaked: false, broken: false, succeeded: 0 };
         let is_shared = server.transport() == "shm";
-        Ok(Session { client, is_shared, worker, seen, outcome, last: VecDeque::new(), late: 0 })
+        Ok(Session { client, is_shared, files, worker, seen, outcome, last: VecDeque::new(), late: 0 })
     }
 
     fn goes_on(&mut self) -> bool {
@@ -151,6 +170,14 @@ impl<'a> Session<'a> {
             };
             self.client.spoil(which, what, word);
             self.last.push_back(format!("{what:?} of {which:?} is {word:#x}"));
+        }
+        if a.file.1 > 0 && a.random.one_in(HANDED_ONE_IN) {
+            // Its socket may be full.
+            let _ = self.files.any(&mut a.random).map(|fd| self.client.hand_over(fd.as_fd()));
+        }
+        if a.file.1 > 0 && a.random.one_in(CUT_ONE_IN) {
+            let done = self.files.cut(&mut a.random);
+            self.last.push_back(format!("the file that is mapped is cut short: {done:?}"));
         }
         let (op, fields) = pick(a);
         let body = a.message(fields);

@@ -14,14 +14,14 @@ fn facts_hold_over_shared_memory() {
 
 #[test]
 fn facts_hold_over_tcp() {
-    hold_over("tcp", &["--quiet"]);
+    hold_over("tcp", &["--quiet", "--skip", OF_ONE_MACHINE]);
 }
 
 #[test]
 fn facts_hold_over_tcp_that_is_encrypted() {
     let home = std::env::temp_dir().join(format!("orion-facts-{}", std::process::id()));
     std::fs::create_dir_all(&home).expect("a new folder");
-    let output = orion::command("tcp", Path::new(FACTS), &["--quiet"])
+    let output = orion::command("tcp", Path::new(FACTS), &["--quiet", "--skip", OF_ONE_MACHINE])
         .envs([("ORION_TLS", "1"), ("HOME", home.to_str().expect("a plain path"))])
         .output()
         .expect("orion-run starts");
@@ -55,9 +55,9 @@ fn facts_hold_for_several_threads_at_once() {
 fn facts_hold_with_a_hard_cap() {
     for transport in ["shm", "tcp"] {
         let options = ["--share", "40", "--throttle-level", "0"];
-        let output = orion::command_with(transport, &options, Path::new(FACTS), &["--quiet"])
-            .output()
-            .expect("orion-run starts");
+        let facts: &[&str] = if transport == "tcp" { &["--quiet", "--skip", OF_ONE_MACHINE] } else { &["--quiet"] };
+        let output =
+            orion::command_with(transport, &options, Path::new(FACTS), facts).output().expect("orion-run starts");
         print!("{}", String::from_utf8_lossy(&output.stdout));
         assert!(output.status.success(), "over {transport}: {}", orion::complaint(&output));
     }
@@ -67,6 +67,38 @@ fn hold_over(transport: &str, options: &[&str]) {
     let output = orion::through_orion(transport, Path::new(FACTS), options);
     print!("{}", String::from_utf8_lossy(&output.stdout));
     assert!(output.status.success(), "over {transport}: {}", orion::complaint(&output));
+}
+
+/// What is refused between two machines, in words: a file that programs of the one map is not the other's.
+const OF_ONE_MACHINE: &str = "shared_file";
+
+/// Copies reach it all the same, as pageable memory.
+#[test]
+fn a_shared_file_over_tcp_is_refused_with_what_would_do() {
+    let copies = "copies_reach_it,rows_are_copied_from_it_and_to_it,a_batch_of_copies_reaches_it,registering_it_twice";
+    hold_over("tcp", &["--quiet", "--only", copies]);
+    let script = r#"
+import ctypes, mmap, os
+cu, context, device = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p(), ctypes.c_uint64()
+cu.cuInit(0)
+cu.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)
+cu.cuCtxSetCurrent(context)
+def ask(fd):
+    os.ftruncate(fd, 8192)
+    pages = mmap.mmap(fd, 8192)
+    at = ctypes.c_void_p(ctypes.addressof(ctypes.c_char.from_buffer(pages)))
+    print(cu.cuMemHostRegister_v2(at, ctypes.c_size_t(8192), 3))
+    print(cu.cuMemHostGetDevicePointer_v2(ctypes.byref(device), at, 0))
+    print(cu.cuMemHostUnregister(at))
+ask(os.memfd_create("shared"))
+"#;
+    let output = orion::through_orion("tcp", Path::new("python3"), &["-c", script]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "0\n801\n0\n", "{said}");
+    assert!(
+        said.contains("/memfd:shared") && said.contains("over tcp:") && said.contains("by a socket (shm)"),
+        "{said}"
+    );
 }
 
 /// Answered by the shim, which never asks the driver behind it: how functions are found, NVIDIA's private tables,

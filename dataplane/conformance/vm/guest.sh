@@ -18,7 +18,7 @@ boot=$root/dataplane/conformance/vm/boot.sh
 programs=(vector_add.static vector_add.zstd memory.shared graphs.shared streams.per-thread)
 "$root/dataplane/conformance/cuda/build.sh" "$built/cuda-programs" vector_add memory graphs streams
 
-facts=${ORION_VM_FACTS:---quiet --skip twenty_thousand_use_it_one_after_the_other}
+facts=${ORION_VM_FACTS:---quiet --skip twenty_thousand_use_it_one_after_the_other,shared_file}
 
 work=$(mktemp -d /dev/shm/orion-guest.XXXXXX)
 pids=()

@@ -17,7 +17,7 @@ for part in $parts; do
     [[ " pipe carrier facts programs attack " == *" $part "* ]] || { echo "vm: $part is no part" >&2; exit 2; }
 done
 tests=${ORION_VM_FILTER:-rdma --skip an_idle_session}
-facts=${ORION_VM_FACTS:---quiet --skip twenty_thousand_use_it_one_after_the_other}
+facts=${ORION_VM_FACTS:---quiet --skip twenty_thousand_use_it_one_after_the_other,shared_file}
 
 fail() { echo "vm: $*" >&2; exit 1; }
 

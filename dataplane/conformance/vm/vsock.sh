@@ -19,7 +19,7 @@ for part in $parts; do
     [[ " carrier loopback attack host " == *" $part "* ]] || { echo "vsock: $part is no part" >&2; exit 2; }
 done
 tests=${ORION_VM_FILTER:-vsock --skip an_idle_session}
-facts=${ORION_VM_FACTS:---quiet --skip twenty_thousand_use_it_one_after_the_other}
+facts=${ORION_VM_FACTS:---quiet --skip twenty_thousand_use_it_one_after_the_other,shared_file}
 PATH=$PATH:${CARGO_HOME:-$HOME/.cargo}/bin
 
 log=$(mktemp)

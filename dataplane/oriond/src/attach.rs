@@ -8,6 +8,7 @@
 //!                               WELCOME + memfd  ----------->
 //!                               <----------------------------  START
 //!                               maps the heap; STARTED, or REFUSED in words
+//!                               <----------------------------  later: descriptors of files that it registers
 //! ```
 //! Control messages travel over a SEQPACKET socket, one message a packet.
 
@@ -15,6 +16,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use orion_ring::memory::{HEAP_OFFSET, Layout};
@@ -206,14 +208,19 @@ fn objection_to_heap(base: u64, bytes: u64) -> Option<&'static str> {
     end.is_none_or(|end| end > HEAP_END_MAX).then_some("it would reach beyond the address space of a process")
 }
 
-/// The worker's end of a session's attach socket.
+/// Descriptors that are taken from the socket at once. A client sends one and waits for the answer to its command.
+const HANDED_MAX: usize = 16;
+
+/// The worker's end of a session's attach socket. After STARTED it says that the client lives, and brings descriptors.
 pub struct Attachment {
     socket: OwnedFd,
+    /// The last descriptor that came. Under the lock the socket is read, so none is between the two.
+    handed: Mutex<Option<OwnedFd>>,
 }
 
 impl Attachment {
     pub fn new(socket: OwnedFd) -> Attachment {
-        Attachment { socket }
+        Attachment { socket, handed: Mutex::new(None) }
     }
 
     /// Sends Welcome with the session memory and waits for the client's Start, with what came along.
@@ -235,10 +242,8 @@ impl Attachment {
         fds::send_frame(self.socket.as_fd(), kind::REFUSED, &Refusal::new(Reason::Other, text).encode(), &[])
     }
 
-    /// Returns when the client is gone, or with why it has to go, about which is asked in between. Nothing is ever sent
-    /// on the socket after STARTED; bytes are ignored.
+    /// Returns when the client is gone, or with why it has to go, about which is asked in between.
     pub fn wait_until_gone(&self, interval: Duration, mut objection: impl FnMut() -> Option<String>) -> Option<String> {
-        let mut bytes = [0u8; 64];
         loop {
             let mut entry = libc::pollfd { fd: self.socket.as_raw_fd(), events: libc::POLLIN, revents: 0 };
             // SAFETY: one valid entry.
@@ -249,11 +254,38 @@ impl Attachment {
                 }
                 continue;
             }
-            match fds::recv_some(self.socket.as_fd(), &mut bytes, 0) {
-                Ok((1.., _)) => {}
-                _ => return None,
+            match self.receive(&mut self.lock()) {
+                Ok(0) => return None,
+                Err(e) if e.kind() != io::ErrorKind::WouldBlock => return None,
+                _ => {}
             }
         }
+    }
+
+    /// The descriptor that the client has handed over last, once. What it sent before a command is in the socket when
+    /// that comes.
+    pub fn handed(&self) -> Option<OwnedFd> {
+        let mut handed = self.lock();
+        for _ in 0..HANDED_MAX {
+            if !matches!(self.receive(&mut handed), Ok(1..)) {
+                break;
+            }
+        }
+        handed.take()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<OwnedFd>> {
+        self.handed.lock().expect("no panic happens under this lock")
+    }
+
+    /// Takes what is in the socket without waiting. Bytes are ignored; a descriptor replaces the last one.
+    fn receive(&self, handed: &mut Option<OwnedFd>) -> io::Result<usize> {
+        let mut bytes = [0u8; 64];
+        let (n, fds) = fds::recv_some(self.socket.as_fd(), &mut bytes, libc::MSG_DONTWAIT)?;
+        if let Some(last) = fds.into_iter().next_back() {
+            *handed = Some(last);
+        }
+        Ok(n)
     }
 }
 

@@ -21,6 +21,7 @@ mod attach;
 mod cell;
 mod config;
 mod engine;
+mod last_words;
 mod lines;
 mod log;
 mod meter;

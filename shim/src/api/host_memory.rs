@@ -13,6 +13,7 @@ use orion_wire::record::HeapRange;
 use crate::answer::{code, posted, write};
 use crate::memory::host_memory::{Backing, allocate, backing_of, give_back, move_in, move_out, page_of, pieces};
 use crate::memory::in_step::{forget_mirrored, mirror};
+use crate::memory::shared_file;
 use crate::session::attached::session;
 use crate::session::call::{call, post, post_to};
 use crate::session::poison;
@@ -126,11 +127,13 @@ pub unsafe fn cuMemHostGetDevicePointer_v2(out: *mut CUdeviceptr, p: *mut c_void
             }
         };
         if range.device_pointer == 0 {
+            let why = s.host_memory.unreached.lock().get(&range.base).cloned();
             crate::say!(
-                "{:#x} ({} bytes) is registered, but lies in memory that cannot be shared with the GPU's host \
-                 (a file, shared memory or a stack); kernels cannot use it",
+                "{:#x} ({} bytes) is registered, but kernels cannot use it: {}",
                 range.base,
-                range.bytes
+                range.bytes,
+                why.as_deref()
+                    .unwrap_or("it cannot be shared with the GPU's host (a stack, or a private view of a file)")
             );
             return Err(CUDA_ERROR_NOT_SUPPORTED);
         }
@@ -163,7 +166,7 @@ pub unsafe fn cuMemHostRegister_v2(p: *mut c_void, bytes: usize, flags: u32) -> 
         // One at a time: two registrations may share a page.
         let mut moved = s.host_memory.moved.lock();
         match state().addresses.overlapping(base, bytes as u64) {
-            Some(r) if r.kind == MemoryKind::RegisteredHost => return Err(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED),
+            Some(r) if r.is_registered() => return Err(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED),
             Some(_) => return Err(CUDA_ERROR_INVALID_VALUE),
             None => {}
         }
@@ -176,6 +179,14 @@ pub unsafe fn cuMemHostRegister_v2(p: *mut c_void, bytes: usize, flags: u32) -> 
         entry.flags = flags & CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
         if flags & CU_MEMHOSTREGISTER_READ_ONLY != 0 {
             entry.access = CU_MEM_ACCESS_FLAGS_PROT_READ;
+        }
+        if backing == Backing::Shared {
+            match shared_file::share(s, first, last) {
+                Ok(mapped_at) => {
+                    (entry.kind, entry.owner, entry.device_pointer) = (MemoryKind::RegisteredFile, mapped_at, base);
+                }
+                Err(why) => drop(s.host_memory.unreached.lock().insert(base, why)),
+            }
         }
         let overlaps = moved.range(..last).next_back().is_some_and(|(at, (len, _))| at + len > first);
         if backing == Backing::Private
@@ -202,12 +213,16 @@ pub unsafe fn cuMemHostUnregister(p: *mut c_void) -> CUresult {
         }
         let mut moved = s.host_memory.moved.lock();
         let found = state().addresses.find(p as u64).ok_or(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED)?;
-        if found.kind != MemoryKind::RegisteredHost || found.base != p as u64 {
+        if !found.is_registered() || found.base != p as u64 {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         state().addresses.remove(found.base);
         if found.device_pointer == 0 {
+            s.host_memory.unreached.lock().remove(&found.base);
             return Ok(());
+        }
+        if found.kind == MemoryKind::RegisteredFile {
+            return shared_file::leave(found.owner);
         }
         let first = page_of(found.base);
         let Some((bytes, offset)) = moved.remove(&first) else { return Ok(()) };

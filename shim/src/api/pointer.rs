@@ -137,7 +137,7 @@ fn reserved(r: &Range) -> (u64, u64) {
 /// Start and size of the physical block behind an allocation.
 fn mapping(r: &Range) -> (u64, u64) {
     let unit = match r.kind {
-        MemoryKind::RegisteredHost => PAGE,
+        MemoryKind::RegisteredHost | MemoryKind::RegisteredFile => PAGE,
         _ => BLOCK,
     };
     let start = r.base / unit * unit;

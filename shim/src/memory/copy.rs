@@ -55,6 +55,6 @@ pub fn is_known(s: &Session, address: u64, bytes: usize) -> bool {
         Some(range) => {
             address.saturating_add(bytes as u64) <= range.end() || range.kind != address_map::MemoryKind::Device
         }
-        None => host_memory::shared_range(s, address, bytes as u64).is_some(),
+        None => host_memory::shared(s, address, bytes as u64).is_some(),
     }
 }

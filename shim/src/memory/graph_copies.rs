@@ -126,7 +126,7 @@ fn side(
     let (skipped, shape) = shape(&place, c).ok_or(CUDA_ERROR_INVALID_VALUE)?;
     let host = base.checked_add(skipped as u64).filter(|_| base != 0).ok_or(CUDA_ERROR_INVALID_VALUE)?;
     let bytes = shape.bytes() as u64;
-    if host_memory::shared_range(s, host, bytes).is_some() {
+    if host_memory::shared(s, host, bytes).is_some() {
         return Ok(base);
     }
     let offset = allocate(s, bytes)?;

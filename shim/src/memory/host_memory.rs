@@ -3,8 +3,9 @@
 //! Both are pages of the session's heap, which the worker maps at the same address and registers with the
 //! driver: a host pointer is a device pointer, as with unified addressing. Memory that the application
 //! registers is moved onto heap pages where it lies: its content is copied, and the heap's pages replace its own
-//! at the same address. Where that cannot be done without changing what the memory is (file mappings, shared
-//! memory, stacks) it stays as it is, copies take the way of pageable memory, and no kernel can reach it.
+//! at the same address. Pages of a file that other programs map, too, have to stay the file's: the worker maps the
+//! file ([`crate::memory::shared_file`]). What can be neither moved nor mapped (files on disks, stacks) stays as it is:
+//! copies take the way of pageable memory, and no kernel can reach it.
 //!
 //! Over TCP each side has pages of its own. Copies announce what they touch; what kernels may touch is kept in step by
 //! [`crate::memory::in_step`].
@@ -17,7 +18,7 @@ use std::sync::atomic::Ordering;
 use orion_cuda::sys::*;
 use orion_ring::Heap;
 use orion_wire::message::address::ClaimedPlace;
-use orion_wire::message::host_memory::{MemHostAlloc, MemHostRegister, Pinned};
+use orion_wire::message::host_memory::{MemHostAlloc, MemHostRegister, PagesOf, Pinned};
 use orion_wire::record::HeapRange;
 
 use crate::answer::posted;
@@ -147,10 +148,27 @@ pub fn released(s: &Session, range: HeapRange) -> bool {
     true
 }
 
-/// The heap behind host memory that both sides see, if all of `bytes` at `address` is such memory.
-pub fn shared_range(s: &Session, address: u64, bytes: u64) -> Option<HeapRange> {
+/// Host memory that both sides see, at one address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shared {
+    Heap(HeapRange),
+    /// Of a file that both have mapped, and nothing has to be brought.
+    File,
+}
+
+impl Shared {
+    pub fn heap(self) -> Option<HeapRange> {
+        match self {
+            Shared::Heap(range) => Some(range),
+            Shared::File => None,
+        }
+    }
+}
+
+/// What memory that both sides see has all of `bytes` at `address`, if any.
+pub fn shared(s: &Session, address: u64, bytes: u64) -> Option<Shared> {
     if let Some(offset) = s.heap.offset_of(address, bytes) {
-        return Some(HeapRange { offset, bytes });
+        return Some(Shared::Heap(HeapRange { offset, bytes }));
     }
     // Relaxed: whoever registered the memory told this thread so by other means.
     if !s.host_memory.any_registered.load(Ordering::Relaxed) {
@@ -158,10 +176,16 @@ pub fn shared_range(s: &Session, address: u64, bytes: u64) -> Option<HeapRange> 
     }
     let range = state().addresses.find(address)?;
     let is_whole = range.device_pointer != 0 && range.bytes_from(address) >= bytes;
-    if range.kind != MemoryKind::RegisteredHost || !is_whole || !is_of(s, range.device) {
+    if !is_whole || !is_of(s, range.device) {
         return None;
     }
-    Some(HeapRange { offset: range.owner + (address - page_of(range.base)), bytes })
+    match range.kind {
+        MemoryKind::RegisteredHost => {
+            Some(Shared::Heap(HeapRange { offset: range.owner + (address - page_of(range.base)), bytes }))
+        }
+        MemoryKind::RegisteredFile => Some(Shared::File),
+        _ => None,
+    }
 }
 
 /// Where the application has a range of the heap.
@@ -178,9 +202,7 @@ pub fn check_registered(s: &Session, address: u64, bytes: u64) -> Result<(), CUr
         return Ok(());
     }
     match state().addresses.find(address) {
-        Some(r) if r.kind == MemoryKind::RegisteredHost && r.bytes_from(address) < bytes => {
-            Err(CUDA_ERROR_INVALID_VALUE)
-        }
+        Some(r) if r.is_registered() && r.bytes_from(address) < bytes => Err(CUDA_ERROR_INVALID_VALUE),
         _ => Ok(()),
     }
 }
@@ -204,7 +226,7 @@ pub fn move_in(s: &'static Session, first: u64, bytes: u64) -> Option<u64> {
         return None;
     }
     // The worker first: it knows whether the address is free there.
-    let q = MemHostRegister { range: range.into(), address: ClaimedPlace::new(first) };
+    let q = MemHostRegister { pages: PagesOf::Heap, range: range.into(), address: ClaimedPlace::new(first) };
     if let Err(code) = call(MemHostRegister::OP, |w| q.encode(w), |_| Ok(())) {
         crate::say!("memory at {first:#x} stays pageable: the worker cannot map it there ({code})");
         give_back(s, range);
@@ -308,7 +330,9 @@ pub fn move_out(at: u64, len: u64) {
 pub enum Backing {
     /// The process's own, readable and writable: can be moved.
     Private,
-    /// A file, shared memory, a stack: has to stay.
+    /// Pages of a file, which others may map and write: have to stay the file's.
+    Shared,
+    /// A stack, its own pages over a file, a device: has to stay.
     Other,
     /// The driver refuses to register it for writing.
     ReadOnly,
@@ -327,7 +351,7 @@ pub fn mappings() -> std::io::Result<String> {
 
 /// As [`backing_of`], from the text of `/proc/self/maps`.
 pub fn backing_in(maps: &str, first: u64, last: u64) -> Option<Backing> {
-    let (mut at, mut result) = (first, Backing::Private);
+    let (mut at, mut result) = (first, None);
     for line in maps.lines() {
         let mut fields = line.split_ascii_whitespace();
         let (start, end) = fields.next()?.split_once('-')?;
@@ -344,19 +368,20 @@ pub fn backing_in(maps: &str, first: u64, last: u64) -> Option<Backing> {
         let anonymous = inode == "0" && (name.is_empty() || name == "[heap]" || name.starts_with("[anon"));
         let this = match permissions.as_bytes() {
             [b'r', b'w', _, b'p'] if anonymous => Backing::Private,
+            [b'r', b'w', _, b's'] => Backing::Shared,
             [b'r', b'w', ..] => Backing::Other,
             [b'r', ..] => Backing::ReadOnly,
             _ => return None,
         };
-        result = match (result, this) {
-            (Backing::ReadOnly, _) | (_, Backing::ReadOnly) => Backing::ReadOnly,
-            (Backing::Private, Backing::Private) => Backing::Private,
+        let with = match result.unwrap_or(this) {
+            same if same == this => this,
+            other if Backing::ReadOnly == this || Backing::ReadOnly == other => Backing::ReadOnly,
             _ => Backing::Other,
         };
-        at = end;
-        if at >= last {
-            return Some(result);
+        if end >= last {
+            return Some(with);
         }
+        (at, result) = (end, Some(with));
     }
     None
 }
@@ -405,6 +430,7 @@ mod tests {
         let backing = |first, last| backing_in(maps, first, last);
         assert_eq!(backing(0x55d000000000, 0x55d000002000), Some(Backing::Private));
         assert_eq!(backing(0x7f0000001000, 0x7f0000004000), Some(Backing::Private));
+        assert_eq!(backing(0x7f0000004000, 0x7f0000006000), Some(Backing::Shared));
         assert_eq!(backing(0x7f0000001000, 0x7f0000005000), Some(Backing::Other));
         assert_eq!(backing(0x7f0000005000, 0x7f0000007000), Some(Backing::ReadOnly));
         assert_eq!(backing(0x7f0000006000, 0x7f0000008000), None);

@@ -194,7 +194,7 @@ pub fn note_written(s: &'static Session, range: HeapRange) {
 /// A kernel is given `word` as a parameter: if it points to pinned memory, the kernel may use that memory in place,
 /// so from now on a mirrored client keeps it in step.
 pub fn note_parameter(s: &'static Session, word: u64) {
-    if crate::memory::host_memory::shared_range(s, word, 1).is_none() {
+    if crate::memory::host_memory::shared(s, word, 1).is_none() {
         return;
     }
     if let Some(range) = state().addresses.find(word)

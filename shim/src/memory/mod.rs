@@ -8,4 +8,5 @@ pub mod in_step;
 pub mod parallel_copy;
 pub mod payload;
 pub mod reading;
+pub mod shared_file;
 pub mod staging;

@@ -31,6 +31,8 @@ pub enum MemoryKind {
     PinnedHost,
     /// `cuMemHostRegister`: the application's memory. `device_pointer` is 0 where the GPU cannot reach it.
     RegisteredHost,
+    /// As above, of a file that others map too: the worker has mapped it where it lies here.
+    RegisteredFile,
 }
 
 /// One allocation.
@@ -46,7 +48,8 @@ pub struct Range {
     pub id: u64,
     /// As given to the allocating function.
     pub flags: u32,
-    /// The pool it came from, or the generic allocation mapped here.
+    /// The pool it came from, the generic allocation mapped here, where in the heap it lies, or where the worker's
+    /// mapping of the file begins.
     pub owner: u64,
     /// Where the GPU sees `base`; 0 where it does not.
     pub device_pointer: u64,
@@ -76,7 +79,11 @@ impl Range {
     }
 
     pub fn is_device(&self) -> bool {
-        !matches!(self.kind, MemoryKind::PinnedHost | MemoryKind::RegisteredHost)
+        self.kind != MemoryKind::PinnedHost && !self.is_registered()
+    }
+
+    pub fn is_registered(&self) -> bool {
+        matches!(self.kind, MemoryKind::RegisteredHost | MemoryKind::RegisteredFile)
     }
 
     pub fn contains(&self, address: u64) -> bool {

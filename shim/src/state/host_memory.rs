@@ -19,6 +19,8 @@ pub struct HostMemory {
     // Registered memory.
     /// Whether any memory was ever registered: copies need not look otherwise.
     pub any_registered: AtomicBool,
+    /// Why kernels cannot use registered memory, by its address, where that is known.
+    pub unreached: Lock<BTreeMap<u64, String>>,
     /// Moved ranges for the child of a fork: page address, bytes, offset in the heap.
     pub moved: Lock<BTreeMap<u64, (u64, u64)>>,
 }
@@ -29,6 +31,7 @@ impl HostMemory {
             small: Lock::new(Rank::Leaf, None),
             freed: Lock::new(Rank::Leaf, BTreeMap::new()),
             any_registered: AtomicBool::new(false),
+            unreached: Lock::new(Rank::Leaf, BTreeMap::new()),
             moved: Lock::new(Rank::Objects, BTreeMap::new()),
         }
     }

@@ -279,7 +279,11 @@ fn the_first_version_tells_which_copy_failed(cu: &'static Cuda) -> Verdict {
 }
 
 /// `cuMemcpyBatchAsync_v2` of words, each with its order.
-fn run_words(cu: &Cuda, stream: CUstream, copies: &[(CUdeviceptr, CUdeviceptr, CUmemcpySrcAccessOrder)]) -> CUresult {
+pub fn run_words(
+    cu: &Cuda,
+    stream: CUstream,
+    copies: &[(CUdeviceptr, CUdeviceptr, CUmemcpySrcAccessOrder)],
+) -> CUresult {
     let mut to: Vec<_> = copies.iter().map(|c| c.0).collect();
     let mut from: Vec<_> = copies.iter().map(|c| c.1).collect();
     let mut attributes: Vec<CUmemcpyAttributes> =

@@ -22,6 +22,7 @@ mod memset;
 mod module;
 mod pointer;
 mod pool;
+mod shared_file;
 mod stream;
 mod thread;
 mod virtual_memory;
@@ -39,6 +40,7 @@ pub fn all() -> impl Iterator<Item = &'static Fact> {
         copy::FACTS,
         memset::FACTS,
         host_memory::FACTS,
+        shared_file::FACTS,
         pointer::FACTS,
         stream::FACTS,
         event::FACTS,

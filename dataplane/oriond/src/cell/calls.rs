@@ -12,13 +12,13 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
-use std::sync::atomic::{AtomicI32, Ordering};
 
 use libc::*;
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule, TargetArch,
 };
+
+use crate::last_words::LastWords;
 
 /// What a process of a session that made a call off the list exits with, as a shell shows SIGSYS.
 pub const EXIT_STATUS: i32 = 128 + SIGSYS;
@@ -290,11 +290,8 @@ pub fn check() -> io::Result<()> {
     Ok(())
 }
 
-static CONTROL: AtomicI32 = AtomicI32::new(-1);
-
 /// From here on no thread of the process makes other calls.
-pub fn restrict(control: BorrowedFd<'_>) -> Result<(), String> {
-    CONTROL.store(control.as_raw_fd(), Ordering::SeqCst);
+pub fn restrict() -> Result<(), String> {
     // SAFETY: a valid action, whose handler does only what a handler may; getpid cannot fail.
     let own = unsafe {
         let mut action: sigaction = std::mem::zeroed();
@@ -316,7 +313,7 @@ pub fn restrict(control: BorrowedFd<'_>) -> Result<(), String> {
 extern "C" fn off_the_list(_signal: i32, info: *mut siginfo_t, _context: *mut c_void) {
     /// `si_syscall` of the kernel's `siginfo_t`, which the C library does not name: behind the call's address.
     const SYSCALL_OFFSET: usize = 24;
-    let mut message = Message { bytes: [0; 512], len: 16 };
+    let mut message = LastWords::new();
     // SAFETY: the kernel's structure, as it is for SIGSYS.
     let number = unsafe { info.cast::<u8>().add(SYSCALL_OFFSET).cast::<i32>().read_unaligned() };
     message.text(b"system call ");
@@ -328,51 +325,12 @@ extern "C" fn off_the_list(_signal: i32, info: *mut siginfo_t, _context: *mut c_
     }
     message.text(b" is not on the list of what a worker calls, so the session ends; if the driver needs it, oriond ");
     message.text(b"serves without the list with --isolation-off seccomp");
-    message.send(CONTROL.load(Ordering::SeqCst));
-    // SAFETY: ends the process at once.
-    unsafe { _exit(EXIT_STATUS) }
-}
-
-/// `Control::Log`, made without allocating.
-struct Message {
-    bytes: [u8; 512],
-    len: usize,
-}
-
-impl Message {
-    fn text(&mut self, text: &[u8]) {
-        let end = (self.len + text.len()).min(self.bytes.len());
-        self.bytes[self.len..end].copy_from_slice(&text[..end - self.len]);
-        self.len = end;
-    }
-
-    fn number(&mut self, mut number: u32) {
-        let mut digits = [0; 10];
-        let mut at = digits.len();
-        loop {
-            at -= 1;
-            digits[at] = b'0' + (number % 10) as u8;
-            number /= 10;
-            if number == 0 {
-                break;
-            }
-        }
-        self.text(&digits[at..]);
-    }
-
-    fn send(mut self, control: i32) {
-        self.bytes[..8].copy_from_slice(&crate::attach::LOG.to_le_bytes());
-        self.bytes[8..16].copy_from_slice(&(self.len as u64 - 16).to_le_bytes());
-        let len = self.len.next_multiple_of(8);
-        // SAFETY: bytes of a local.
-        unsafe { send(control, self.bytes.as_ptr().cast(), len, MSG_DONTWAIT | MSG_NOSIGNAL) };
-    }
+    message.end(EXIT_STATUS)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::attach::Control;
 
     #[test]
     fn each_call_has_one_answer() {
@@ -383,26 +341,5 @@ mod tests {
         all.dedup();
         assert_eq!(all.len(), count, "a call is listed twice");
         assert_eq!(filters(1).expect("they compile").len(), 3);
-    }
-
-    #[test]
-    fn the_handlers_message_is_a_line_for_the_log() {
-        let (ours, theirs) = std::os::unix::net::UnixDatagram::pair().unwrap();
-        for (number, digits) in [(0, "0"), (7, "7"), (435, "435"), (u32::MAX, "4294967295")] {
-            let mut message = Message { bytes: [0; 512], len: 16 };
-            message.text(b"call ");
-            message.number(number);
-            message.send(ours.as_raw_fd());
-            let mut packet = [0; 600];
-            let len = theirs.recv(&mut packet).unwrap();
-            let expected = Control::Log { text: format!("call {digits}") };
-            assert_eq!(Control::decode(&packet[..len]), Ok(expected));
-        }
-        let mut long = Message { bytes: [0; 512], len: 16 };
-        long.text(&[b'x'; 600]);
-        long.send(ours.as_raw_fd());
-        let mut packet = [0; 600];
-        let len = theirs.recv(&mut packet).unwrap();
-        assert!(Control::decode(&packet[..len]).is_ok());
     }
 }

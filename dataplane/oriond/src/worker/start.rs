@@ -392,12 +392,14 @@ fn serve(
     let output = output::Output::capture(events.clone()).map_err(|e| format!("capturing output failed: {e}"))?;
     attachment.started().map_err(|e| format!("starting the session failed: {e}"))?;
     let (session, budget) = (assign.session, warm.budget);
+    let attachment = Arc::new(attachment);
+    let watched = Arc::clone(&attachment);
     let mut drift = ledger.filter(|_| is_software).map(|ledger| Drift::new(ledger, &warm.devices, &warm.vgpus));
     // Its name says whose worker this is, to who looks from outside: orion-probe.
     std::thread::Builder::new()
         .name(format!("watch {session}"))
         .spawn(move || {
-            let objection = attachment.wait_until_gone(budget::LOOK_INTERVAL, || {
+            let objection = watched.wait_until_gone(budget::LOOK_INTERVAL, || {
                 if let Some(line) = drift.as_mut().and_then(Drift::look) {
                     lines::warn(&format!("session {session}: {line}"));
                 }
@@ -420,6 +422,7 @@ fn serve(
         primary: warm.primary,
         heap,
         memory,
+        attachment,
         pages: start.pages,
         staging: warm.staging,
         staging_bytes: warm.staging_bytes,

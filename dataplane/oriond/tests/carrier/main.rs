@@ -21,6 +21,7 @@ mod log;
 #[cfg(feature = "rdma")]
 mod rdma;
 mod share;
+mod shared_file;
 mod speed;
 #[cfg(debug_assertions)]
 mod takeover;

@@ -1,7 +1,7 @@
 //! What a carrier is: a way to a server, and three answers about a session that came about over it.
 
 use std::io;
-use std::os::fd::{OwnedFd, RawFd};
+use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use std::sync::{Arc, OnceLock};
 
 use orion_ring::bell::{Bell, Futex};
@@ -83,6 +83,12 @@ pub trait Carrier: Send + Sync {
     /// One more thread waits for something that the other side sends, or one less. Whoever brings it may look for it
     /// meanwhile, where that saves a wake-up; there is no need to.
     fn is_awaited(&self, _more: bool) {}
+
+    /// Gives the worker a descriptor, for the next command that needs one; it keeps the last that came. Where
+    /// descriptors do not cross, that is [`io::ErrorKind::Unsupported`].
+    fn hand_over(&self, _descriptor: BorrowedFd<'_>) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
 
     /// Every socket of the session, the main one first, which a forked child has to close: it would keep the worker
     /// alive.

@@ -1,4 +1,4 @@
-//! Pinned and registered host memory: ranges of the heap.
+//! Pinned and registered host memory: ranges of the heap, and of files that several programs map.
 
 use crate::generated::ops;
 use crate::message::address::{ClaimedHost, ClaimedPlace, ClaimedRange};
@@ -17,6 +17,8 @@ messages! {
     }
 
     command MemHostRegister(ops::CU_MEM_HOST_REGISTER_V2) {
+        pages: PagesOf,
+        /// Of the heap, or of the file.
         range: ClaimedRange,
         /// Where it is mapped, too: at the application's own address.
         address: ClaimedPlace,
@@ -28,6 +30,13 @@ messages! {
 }
 
 choices! {
+    /// What memory is registered.
+    PagesOf {
+        Heap = 0,
+        /// Of the file whose descriptor was the last that the client has handed over.
+        File = 1,
+    }
+
     /// What is to be done with a range of pinned memory.
     Pinned {
         /// Register it with the driver.

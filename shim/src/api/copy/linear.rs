@@ -21,10 +21,11 @@ use orion_wire::record::HeapRange;
 
 use crate::answer::posted;
 use crate::memory::copy::{is_known, post_or_call};
+use crate::memory::host_memory::{self, Shared};
+use crate::memory::in_step;
 use crate::memory::payload::{INLINE_BYTES_MAX, announce};
 use crate::memory::reading::Reading;
 use crate::memory::staging::Staging;
-use crate::memory::{host_memory, in_step};
 use crate::objects::synchronize;
 use crate::session::attached::session;
 use crate::session::call::{call, post, post_sealed, start, start_sealed, try_post};
@@ -45,13 +46,13 @@ const CHUNKS_IN_FLIGHT: usize = 8;
 pub enum Side {
     Device,
     /// The same bytes at the same address in the worker.
-    Shared(HeapRange),
+    Shared(Shared),
     Pageable,
 }
 
 pub fn side(s: &Session, address: u64, bytes: usize) -> Result<Side, CUresult> {
-    if let Some(range) = host_memory::shared_range(s, address, bytes as u64) {
-        Ok(Side::Shared(range))
+    if let Some(memory) = host_memory::shared(s, address, bytes as u64) {
+        Ok(Side::Shared(memory))
     } else if state().addresses.is_device(address) {
         Ok(Side::Device)
     } else {
@@ -98,7 +99,7 @@ unsafe fn copy_in_here(
         if to == 0 || from.is_null() {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        if host_memory::shared_range(s, to, bytes as u64).is_some() {
+        if host_memory::shared(s, to, bytes as u64).is_some() {
             // Addresses are unified: what is said to be the device's may be pinned memory.
             // SAFETY: the caller's promise.
             return posted(unsafe { copy_any_here(to, from as u64, bytes, stream, synchronous) });
@@ -109,9 +110,9 @@ unsafe fn copy_in_here(
                 let q = between(to, from as u64, bytes, stream);
                 posted(post(calls::cuMemcpyDtoDAsync_v2::OP, |w| q.encode(w)))
             }
-            Side::Shared(range) => {
-                let reading = Reading::of(s, || vec![range]);
-                in_step::announce_source(s, range);
+            Side::Shared(memory) => {
+                let reading = Reading::of(s, || Vec::from_iter(memory.heap()));
+                memory.heap().into_iter().for_each(|range| in_step::announce_source(s, range));
                 let is_posted = !synchronous && is_known(s, to, bytes);
                 let source = if is_posted && reading.is_noted() { Source::Told } else { Source::Kept };
                 let q = copy_in_of(to, from as u64, bytes, stream, source);
@@ -211,7 +212,7 @@ unsafe fn copy_out_here(to: *mut u8, from: CUdeviceptr, bytes: usize, stream: CU
         if from == 0 || to.is_null() {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        if host_memory::shared_range(s, from, bytes as u64).is_some() {
+        if host_memory::shared(s, from, bytes as u64).is_some() {
             // SAFETY: the caller's promise.
             return posted(unsafe { copy_any_here(to as u64, from, bytes, stream, synchronous) });
         }
@@ -221,10 +222,10 @@ unsafe fn copy_out_here(to: *mut u8, from: CUdeviceptr, bytes: usize, stream: CU
                 let q = between(to as u64, from, bytes, stream);
                 posted(post(calls::cuMemcpyDtoDAsync_v2::OP, |w| q.encode(w)))
             }
-            Side::Shared(range) => {
-                in_step::before_overwrite(s, range);
+            Side::Shared(memory) => {
+                memory.heap().into_iter().for_each(|range| in_step::before_overwrite(s, range));
                 let q = copy_out_of(to as u64, from, bytes, stream);
-                let bringing = Bringing::new(s, vec![range]);
+                let bringing = Bringing::new(s, Vec::from_iter(memory.heap()));
                 if !synchronous && is_known(s, from, bytes) {
                     return posted(post_sealed(CopyOut::OP, |w| q.encode(w), |number| bringing.posted(number)));
                 }

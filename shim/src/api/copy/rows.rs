@@ -238,8 +238,10 @@ impl Way {
     /// Every row lies in the application's memory.
     unsafe fn source(&mut self, d: &mut CUDA_MEMCPY3D, from: Rows) -> Result<(), CUresult> {
         let s = self.s;
-        if let Some(range) = host_memory::shared_range(s, from.first as u64, from.span() as u64) {
-            if s.pages.must_bring() {
+        if let Some(memory) = host_memory::shared(s, from.first as u64, from.span() as u64) {
+            if s.pages.must_bring()
+                && let Some(range) = memory.heap()
+            {
                 let rows = from.ranges(range);
                 self.reading = Some(Reading::of(s, || rows.clone()));
                 in_step::announce_rows(s, range, &rows);
@@ -267,11 +269,13 @@ impl Way {
 
     fn destination(&mut self, d: &mut CUDA_MEMCPY3D, to: Rows) -> Result<(), CUresult> {
         let s = self.s;
-        if let Some(range) = host_memory::shared_range(s, to.first as u64, to.span() as u64) {
-            if s.pages.must_bring() {
-                self.to_host = to.ranges(range);
+        if let Some(memory) = host_memory::shared(s, to.first as u64, to.span() as u64) {
+            if let Some(range) = memory.heap() {
+                if s.pages.must_bring() {
+                    self.to_host = to.ranges(range);
+                }
+                in_step::before_overwrite(s, range);
             }
-            in_step::before_overwrite(s, range);
             return Ok(());
         }
         match self.set_aside(&to)? {

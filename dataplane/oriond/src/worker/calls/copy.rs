@@ -14,7 +14,8 @@ use crate::worker::driver::capture_mode::relaxed;
 use crate::worker::driver::log as driver_log;
 use crate::worker::outcome::{Handled, Outcome, Stop};
 use crate::worker::session::Session;
-use crate::worker::session::reach::ROWS_MAX;
+use crate::worker::session::reach::{HostSpan, ROWS_MAX};
+use crate::worker::state::lent::Lent;
 use crate::worker::state::waits::{Landing, Wait};
 
 /// Host to device with the bytes in the record: the driver captures small pageable sources before it returns.
@@ -47,9 +48,13 @@ pub fn copy_in_inline(s: &mut Session, header: &Header, mut r: Reader<'_>) -> Ha
 pub fn abandon_copy_in(s: &Session, mut r: Reader<'_>) -> Result<(), Fault> {
     let q = CopyIn::decode(&mut r)?;
     if q.source != Source::Kept {
-        drop(s.lent(s.shared(q.from, q.bytes.0)?.range()));
+        drop(lent(s, s.shared(q.from, q.bytes.0)?)?);
     }
     Ok(())
+}
+
+fn lent(s: &Session, from: HostSpan) -> Result<Lent, Fault> {
+    from.range().map(|range| s.lent(range)).ok_or(Fault("memory is lent that is no part of the heap"))
 }
 
 pub fn copy_in(s: &mut Session, header: &Header, mut r: Reader<'_>) -> Handled {
@@ -57,7 +62,7 @@ pub fn copy_in(s: &mut Session, header: &Header, mut r: Reader<'_>) -> Handled {
     let tell = q.source == Source::Told && header.sequence == 0;
     let from = s.shared(q.from, q.bytes.0)?;
     s.stats.moves(header.op, q.bytes.0);
-    let lent = (q.source == Source::Lent).then(|| s.lent(from.range()));
+    let lent = (q.source == Source::Lent).then(|| lent(s, from)).transpose()?;
     let (to, stream) = match (s.reach(q.to, q.bytes.0), s.plain_stream(q.stream.0, header.thread)) {
         (Ok(to), Ok(stream)) => (to, stream),
         (Err(code), _) | (_, Err(code)) => return Ok(Outcome::Done(code)),
@@ -93,7 +98,9 @@ pub fn copy_out(s: &mut Session, header: &Header, mut r: Reader<'_>) -> Handled 
         (Ok(from), Ok(stream)) => (from, stream),
         (Err(code), _) | (_, Err(code)) => return Ok(Outcome::Done(code)),
     };
-    if s.hold(header, range, from, stream, q.stream.0) {
+    if let Some(range) = range
+        && s.hold(header, range, from, stream, q.stream.0)
+    {
         return Ok(Outcome::Done(CUDA_SUCCESS));
     }
     s.mix(stream);
@@ -106,13 +113,13 @@ pub fn copy_out(s: &mut Session, header: &Header, mut r: Reader<'_>) -> Handled 
         return Ok(Outcome::Done(CUDA_SUCCESS));
     }
     if header.sequence == 0 {
-        return Ok(Outcome::Done(s.note_heap_copy(s.number(), vec![range], stream)));
+        return Ok(Outcome::Done(s.note_heap_copy(s.number(), range.into_iter().collect(), stream)));
     }
     // An event rather than the stream: later work on the stream must not hold this reply up.
     let event = s.record_spare_event(stream)?;
     Ok(s.park(header, Wait::Event(event.1), move |s, code, reply| {
         s.return_event(event);
-        if code == CUDA_SUCCESS {
+        if let (CUDA_SUCCESS, Some(range)) = (code, range) {
             s.announce(range);
         }
         let (code, events) = s.flush_output_of(stream, code);

@@ -1,29 +1,31 @@
-//! Pinned and registered host memory: ranges of the heap that the driver knows.
+//! Pinned and registered host memory: ranges of the heap that the driver knows, and of files that the client maps.
 
-// UNSAFETY: registers heap ranges with the driver, and maps them a second time at the application's addresses.
+// UNSAFETY: registers memory with the driver, and maps it at the application's addresses.
 
 use std::ffi::c_void;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use orion_cuda::driver::Driver;
 use orion_cuda::sys::*;
 use orion_wire::message::address::ClaimedRange;
-use orion_wire::message::host_memory::{MemFreeHost, MemHostAlloc, MemHostRegister, MemHostUnregister, Pinned};
+use orion_wire::message::host_memory::{
+    MemFreeHost, MemHostAlloc, MemHostRegister, MemHostUnregister, PagesOf, Pinned,
+};
 use orion_wire::record::{Header, HeapRange};
 use orion_wire::{Fault, Reader};
 
 use crate::lines;
+use crate::worker::calls::shared_file::{self, SharedFile};
 use crate::worker::driver::capture_mode::relaxed;
+use crate::worker::driver::log as driver_log;
 use crate::worker::outcome::{Handled, Outcome};
 use crate::worker::session::Session;
+use crate::worker::state::pinned::Alias;
 use crate::worker::state::waits::Wait;
 
 const PAGE: u64 = 4096;
 
 const FLAGS: u32 = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
-
-/// Registered ranges of one session, and so mappings that a client can make here.
-const ALIASES_MAX: usize = 16 << 10;
 
 /// A page-aligned, non-empty range of the heap.
 fn pages(s: &Session, range: ClaimedRange) -> Result<(HeapRange, *mut u8), Fault> {
@@ -84,56 +86,107 @@ pub fn cuMemFreeHost(s: &mut Session, _header: &Header, mut r: Reader<'_>, _repl
     Ok(Outcome::Done(CUDA_SUCCESS))
 }
 
-/// Maps a range of the heap at the application's address too, and registers it there.
+/// Maps memory of the client's at the application's address too, and registers it there.
 pub fn cuMemHostRegister_v2(s: &mut Session, _header: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
     let q = MemHostRegister::decode(&mut r)?;
+    match q.pages {
+        PagesOf::Heap => register_of_heap(s, &q),
+        PagesOf::File => register_of_file(s, &q),
+    }
+}
+
+fn register_of_heap(s: &mut Session, q: &MemHostRegister) -> Handled {
     let (range, in_heap) = pages(s, q.range)?;
     let address = s.mappable(q.address, range.bytes)?;
-    let mapped: u64 = s.host_memory.aliases.values().map(|r| r.bytes).sum();
-    if s.host_memory.aliases.len() >= ALIASES_MAX || mapped + range.bytes > s.heap.bytes() {
+    if !s.host_memory.takes(range.bytes, s.heap.bytes()) {
         return Ok(Outcome::Done(CUDA_ERROR_OUT_OF_MEMORY));
     }
     renew(s, range, in_heap);
-    // SAFETY: MAP_FIXED_NOREPLACE never replaces what is mapped here; the range lies inside the sealed file.
+    let offset = s.memory.heap_at() + range.offset;
+    let mapped = map_at(address, range.bytes, s.memory.fd(), offset);
+    Ok(Outcome::Done(register_at(s, address, Alias::of_heap(range), mapped)))
+}
+
+/// Of a file that the client and others map. The driver pins its pages, which stay whatever becomes of the file.
+fn register_of_file(s: &mut Session, q: &MemHostRegister) -> Handled {
+    let refuse = |why: &str, code| {
+        driver_log::refuse(&format!("a file is not registered: {why}"));
+        Ok(Outcome::Done(code))
+    };
+    let Some(file) = s.attachment.handed() else {
+        return refuse("its descriptor has not come", CUDA_ERROR_INVALID_VALUE);
+    };
+    let file = match SharedFile::new(file) {
+        Ok(file) => file,
+        Err(why) => return refuse(&why, CUDA_ERROR_NOT_SUPPORTED),
+    };
+    let Ok(range) = q.range.check(file.bytes) else {
+        return refuse(&format!("it has {} bytes and ends before the range", file.bytes), CUDA_ERROR_INVALID_VALUE);
+    };
+    let address = s.mappable(q.address, range.bytes)?;
+    if range.bytes == 0 || !range.bytes.is_multiple_of(PAGE) || !range.offset.is_multiple_of(PAGE) {
+        return Err(Fault("registered range is not made of pages").into());
+    }
+    if !s.host_memory.takes(range.bytes, s.heap.bytes()) {
+        let most = s.heap.bytes() >> 20;
+        let why = format!("with its {} bytes a session would have registered more than {most} MiB", range.bytes);
+        return refuse(&why, CUDA_ERROR_OUT_OF_MEMORY);
+    }
+    if let Err(why) = shared_file::survive_truncation() {
+        return refuse(&why, CUDA_ERROR_OPERATING_SYSTEM);
+    }
+    let mapped = map_at(address, range.bytes, file.fd.as_fd(), range.offset);
+    Ok(Outcome::Done(register_at(s, address, Alias::of_file(range.bytes), mapped)))
+}
+
+/// Maps pages at an address where nothing is mapped yet, or answers false.
+fn map_at(address: u64, bytes: u64, file: BorrowedFd<'_>, offset: u64) -> bool {
+    // SAFETY: MAP_FIXED_NOREPLACE never replaces what is mapped here.
     let at = unsafe {
         libc::mmap(
             address as *mut c_void,
-            range.bytes as usize,
+            bytes as usize,
             libc::PROT_READ | libc::PROT_WRITE,
             libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE,
-            s.memory.fd().as_raw_fd(),
-            (s.memory.heap_at() + range.offset) as libc::off_t,
+            file.as_raw_fd(),
+            offset as libc::off_t,
         )
     };
-    if at as u64 != address {
-        if at != libc::MAP_FAILED {
-            unmap(at as u64, range.bytes);
-        }
-        return Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED));
+    if at != libc::MAP_FAILED && at as u64 != address {
+        unmap(at as u64, bytes);
+    }
+    at as u64 == address
+}
+
+/// Registers what was mapped.
+fn register_at(s: &mut Session, address: u64, alias: Alias, is_mapped: bool) -> CUresult {
+    if !is_mapped {
+        return CUDA_ERROR_NOT_SUPPORTED;
     }
     // SAFETY: just mapped; it stays until it is unregistered.
-    let code = unsafe { s.driver.cuMemHostRegister_v2(at, range.bytes as usize, FLAGS) };
-    if code == CUDA_SUCCESS {
-        s.host_memory.aliases.insert(address, range);
-    } else {
-        unmap(address, range.bytes);
+    let code = unsafe { s.driver.cuMemHostRegister_v2(address as *mut c_void, alias.bytes as usize, FLAGS) };
+    match code {
+        CUDA_SUCCESS => drop(s.host_memory.aliases.insert(address, alias)),
+        _ => unmap(address, alias.bytes),
     }
-    Ok(Outcome::Done(code))
+    code
 }
 
 pub fn cuMemHostUnregister(s: &mut Session, header: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
     let q = MemHostUnregister::decode(&mut r)?;
-    let Some((address, range)) = s.take_alias(q.address) else {
+    let Some((address, alias)) = s.take_alias(q.address) else {
         return Ok(Outcome::Done(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED));
     };
-    s.in_step.remove(range);
+    if let Some(range) = alias.of.heap() {
+        s.in_step.remove(range);
+    }
     s.park_blocking(
         header,
         move |driver| {
             wait_for_device(driver);
-            // SAFETY: registered by `cuMemHostRegister_v2` above, and taken off the list.
+            // SAFETY: registered by `register_at` above, and taken off the list.
             let code = unsafe { driver.cuMemHostUnregister(address as *mut c_void) };
-            unmap(address, range.bytes);
+            unmap(address, alias.bytes);
             code
         },
         move |s, code, _| {
@@ -141,7 +194,9 @@ pub fn cuMemHostUnregister(s: &mut Session, header: &Header, mut r: Reader<'_>, 
             if let Err(fault) = s.flush_ranges() {
                 lines::warn(&format!("heap ranges lost: {fault}"));
             }
-            s.forget_heap_copies(range);
+            if let Some(range) = alias.of.heap() {
+                s.forget_heap_copies(range);
+            }
             code
         },
     )

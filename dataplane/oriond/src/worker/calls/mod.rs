@@ -26,6 +26,7 @@ pub mod module;
 pub mod occupancy;
 pub mod payload;
 pub mod pool;
+pub mod shared_file;
 pub mod stream;
 pub mod tensor_map;
 pub mod texture;

@@ -35,6 +35,7 @@ use orion_wire::Pages;
 use orion_wire::record::Header;
 use rustc_hash::FxHashMap;
 
+use crate::attach::Attachment;
 use crate::meter::Meter;
 use crate::worker::driver::cupti;
 use crate::worker::driver::helper::Helpers;
@@ -87,6 +88,8 @@ pub struct Session {
     /// The heap at the client's own address.
     pub heap: Heap,
     pub memory: Memory,
+    /// What brings descriptors of the client's.
+    pub attachment: Arc<Attachment>,
     pub addresses: Addresses,
     staging: u64,
     staging_bytes: u64,
@@ -180,6 +183,7 @@ pub struct Parts {
     pub primary: HashMap<usize, CUcontext>,
     pub heap: Heap,
     pub memory: Memory,
+    pub attachment: Arc<Attachment>,
     /// Where the first `staging_bytes` of the heap are registered with the driver.
     pub staging: u64,
     pub staging_bytes: u64,
@@ -199,7 +203,7 @@ pub struct Parts {
 
 impl Session {
     pub fn new(parts: Parts) -> Session {
-        let Parts { driver, vgpus, primary, heap, memory, pages, .. } = parts;
+        let Parts { driver, vgpus, primary, heap, memory, attachment, pages, .. } = parts;
         let Parts {
             staging,
             staging_bytes,
@@ -221,6 +225,7 @@ impl Session {
             vgpus: Vgpus::new(vgpus),
             heap,
             memory,
+            attachment,
             addresses: Addresses::default(),
             staging,
             staging_bytes,

@@ -27,17 +27,19 @@ use crate::worker::driver::log as driver_log;
 use crate::worker::outcome::Stop;
 use crate::worker::session::Session;
 use crate::worker::state::addresses::{Addresses, DeviceAddress, GRANULE, line, rows, span};
+use crate::worker::state::pinned::{Alias, Shared};
 
 /// Host memory shared with the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HostSpan {
     address: u64,
-    range: HeapRange,
+    memory: Shared,
 }
 
 impl HostSpan {
-    pub fn range(self) -> HeapRange {
-        self.range
+    /// Where it lies in the heap, unless it is a file's.
+    pub fn range(self) -> Option<HeapRange> {
+        self.memory.heap()
     }
 
     /// Where the driver knows it.
@@ -83,7 +85,7 @@ impl Session {
             return Ok(DeviceAddress(address));
         }
         let end = address.checked_add(bytes).ok_or(CUDA_ERROR_INVALID_VALUE)?;
-        if shared_range(self, address, bytes).is_some() {
+        if shared_memory(self, address, bytes).is_some() {
             return Ok(DeviceAddress(address));
         }
         // Memory mapped into one reservation, or parts that adjoin.
@@ -111,13 +113,13 @@ impl Session {
     /// Decides on an address that a client named for shared host memory's.
     pub fn shared(&self, address: ClaimedHost, bytes: u64) -> Result<HostSpan, Fault> {
         let address = address.unjudged();
-        shared_range(self, address, bytes)
-            .map(|range| HostSpan { address, range })
+        shared_memory(self, address, bytes)
+            .map(|memory| HostSpan { address, memory })
             .ok_or(Fault("host address outside the session's memory"))
     }
 
-    /// Decides on where memory of the heap may be mapped a second time. That nothing is mapped there yet is for the
-    /// system to say.
+    /// Decides on where memory of the client's may be mapped, at its own address. That nothing is mapped there yet is
+    /// for the system to say.
     pub fn mappable(&self, place: ClaimedPlace, bytes: u64) -> Result<u64, Fault> {
         let address = place.unjudged();
         let end = address.checked_add(bytes).ok_or(Fault("address range wraps around"))?;
@@ -133,7 +135,7 @@ impl Session {
     }
 
     /// Takes back what was mapped at an address by [`Self::mappable`].
-    pub fn take_alias(&mut self, address: ClaimedHost) -> Option<(u64, HeapRange)> {
+    pub fn take_alias(&mut self, address: ClaimedHost) -> Option<(u64, Alias)> {
         self.host_memory.aliases.remove_entry(&address.unjudged())
     }
 
@@ -312,7 +314,7 @@ impl Side {
             CU_MEMORYTYPE_HOST => {
                 self.fill_in(&mut d, c)?;
                 if let (first, bytes @ 1..) = span(self.host, self.place, d.pitch, d.height, c)? {
-                    d.range = Some(s.shared(ClaimedHost::new(first), bytes)?.range());
+                    d.range = s.shared(ClaimedHost::new(first), bytes)?.range();
                 }
                 d.host = self.host;
             }
@@ -341,12 +343,15 @@ impl Side {
     }
 }
 
+/// What shared host memory lies at an address, if all of `bytes` is such memory.
+fn shared_memory(s: &Session, address: u64, bytes: u64) -> Option<Shared> {
+    match s.heap.offset_of(address, bytes) {
+        Some(offset) => Some(Shared::Heap(HeapRange { offset, bytes })),
+        None => s.host_memory.at(address, bytes),
+    }
+}
+
 /// The heap behind an address of shared host memory, if all of `bytes` is such memory.
 pub fn shared_range(s: &Session, address: u64, bytes: u64) -> Option<HeapRange> {
-    if let Some(offset) = s.heap.offset_of(address, bytes) {
-        return Some(HeapRange { offset, bytes });
-    }
-    let (base, range) = s.host_memory.aliases.range(..=address).next_back()?;
-    let inside = address - base;
-    (inside.checked_add(bytes)? <= range.bytes).then_some(HeapRange { offset: range.offset + inside, bytes })
+    shared_memory(s, address, bytes)?.heap()
 }

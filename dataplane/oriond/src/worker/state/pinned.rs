@@ -7,10 +7,47 @@ use orion_wire::record::HeapRange;
 use crate::worker::state::fence::Fence;
 use crate::worker::state::graphs::Unused;
 
+/// Memory that the session shares with its client, at one address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shared {
+    Heap(HeapRange),
+    /// Of a file that the client has registered. Only the driver touches it: who cuts the file short takes the pages.
+    File,
+}
+
+impl Shared {
+    pub fn heap(self) -> Option<HeapRange> {
+        match self {
+            Shared::Heap(range) => Some(range),
+            Shared::File => None,
+        }
+    }
+}
+
+/// What is mapped at an address of the application's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Alias {
+    pub bytes: u64,
+    pub of: Shared,
+}
+
+impl Alias {
+    pub fn of_heap(range: HeapRange) -> Alias {
+        Alias { bytes: range.bytes, of: Shared::Heap(range) }
+    }
+
+    pub fn of_file(bytes: u64) -> Alias {
+        Alias { bytes, of: Shared::File }
+    }
+}
+
+/// Registered ranges of one session, and so mappings that a client can make here.
+const ALIASES_MAX: usize = 16 << 10;
+
 #[derive(Default)]
 pub struct Pinned {
-    /// Heap ranges mapped at the application's own addresses, by address.
-    pub aliases: BTreeMap<u64, HeapRange>,
+    /// What is mapped at the application's own addresses, by address.
+    pub aliases: BTreeMap<u64, Alias>,
     /// Pinned memory that the client has freed, and where it is registered if it is so on its own.
     pub freed: Vec<(HeapRange, usize)>,
     /// Parts of registered blocks among them that come free with the work that was queued at some time, although the
@@ -19,7 +56,41 @@ pub struct Pinned {
 }
 
 impl Pinned {
+    /// Whether so much may be mapped besides, in a session with such a heap: all of it takes up memory, files too.
+    pub fn takes(&self, bytes: u64, heap_bytes: u64) -> bool {
+        let mapped: u64 = self.aliases.values().map(|alias| alias.bytes).sum();
+        self.aliases.len() < ALIASES_MAX && mapped.saturating_add(bytes) <= heap_bytes
+    }
+
+    /// What is mapped at all of a range, if one alias has it.
+    pub fn at(&self, address: u64, bytes: u64) -> Option<Shared> {
+        let (base, alias) = self.aliases.range(..=address).next_back()?;
+        let inside = address - base;
+        let is_whole = inside.checked_add(bytes)? <= alias.bytes;
+        is_whole.then(|| match alias.of {
+            Shared::Heap(range) => Shared::Heap(HeapRange { offset: range.offset + inside, bytes }),
+            Shared::File => Shared::File,
+        })
+    }
+
     pub fn fence(&mut self) -> Option<&mut Fence> {
         self.fenced.as_mut().map(|(fence, ..)| fence)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_alias_covers_what_lies_in_it_alone() {
+        let mut pinned = Pinned::default();
+        pinned.aliases.insert(0x10000, Alias::of_heap(HeapRange { offset: 0x4000, bytes: 0x2000 }));
+        pinned.aliases.insert(0x12000, Alias::of_file(0x1000));
+        assert_eq!(pinned.at(0x11000, 0x1000), Some(Shared::Heap(HeapRange { offset: 0x5000, bytes: 0x1000 })));
+        assert_eq!(pinned.at(0x12800, 0x800), Some(Shared::File));
+        let outside = [(0xfff, 1), (0x11000, 0x1001), (0x12800, 0x801), (0x13000, 1), (0x12000, u64::MAX)];
+        outside.iter().for_each(|(at, bytes)| assert_eq!(pinned.at(*at, *bytes), None, "{bytes} at {at:#x}"));
+        assert!(pinned.takes(0x1000, 0x4000) && !pinned.takes(0x1001, 0x4000) && !pinned.takes(u64::MAX, 0x4000));
     }
 }

@@ -1,10 +1,10 @@
-//! The worker on the same machine: its memory is mapped here, words in it are slept on, and the socket only says that
-//! both live.
+//! The worker on the same machine: its memory is mapped here, words in it are slept on, and the socket says that both
+//! live and takes descriptors.
 
 // UNSAFETY: looks at a socket without taking from it; geteuid.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
@@ -20,6 +20,7 @@ use crate::channel::Channel;
 use crate::client::handshake::{
     Caller, Greeted, NoSession, Tuning, greet, layout, map_heap, mapping_failed, shutdown, start,
 };
+use crate::fds;
 use crate::scatter::Listener;
 use crate::socket::peer_credentials;
 
@@ -164,6 +165,11 @@ impl Carrier for LocalSession {
     fn close(&self) {
         self.lost.set(Death::Closed);
         shutdown(self.channel.as_fd());
+    }
+
+    /// It is in the socket when this returns, ahead of whatever is sent by the rings.
+    fn hand_over(&self, descriptor: BorrowedFd<'_>) -> io::Result<()> {
+        fds::send_some(self.channel.as_fd(), &[0], &[descriptor], libc::MSG_DONTWAIT).map(drop)
     }
 
     fn sockets(&self) -> Vec<RawFd> {
