@@ -26,7 +26,7 @@ use super::leases::socket;
 use super::mail::Mailbox;
 use super::post::{Mail, Post};
 use super::settings::Settings;
-use super::spread::{Clock, Load};
+use super::spread::{Account, Clock, Loads, Look};
 use super::watch;
 use super::watch::directory::Directory;
 use super::workers::nursery;
@@ -70,7 +70,7 @@ pub fn start(settings: Settings) -> Result<Engines, String> {
         };
         list.watch(told).map_err(|e| format!("starting a thread for --revoked failed: {e}"))?;
     }
-    let loads: Arc<[Load]> = posts.iter().map(|_| Load::default()).collect();
+    let loads = Arc::new(Loads::new(count));
     let (pool, stats, metrics) = (settings.pool.clone(), settings.stats.clone(), settings.metrics);
     let directory = Arc::new(Directory::new());
     let door = Door::new(settings, posts.clone(), loads.clone(), nursery, book.clone(), directory.clone())?;
@@ -88,9 +88,8 @@ pub fn start(settings: Settings) -> Result<Engines, String> {
     let addresses = door.addresses();
     let mut door = Some(door);
     let mut threads = Vec::new();
-    for (index, post) in posts.iter().enumerate() {
-        let (post, door, loads) = (post.clone(), door.take(), loads.clone());
-        let door_post = posts[0].clone();
+    for index in 0..count {
+        let (posts, door, loads) = (posts.clone(), door.take(), loads.clone());
         let (started, outcome) = std::sync::mpsc::channel();
         let thread = std::thread::Builder::new()
             .name(format!("engine-{index}"))
@@ -98,7 +97,7 @@ pub fn start(settings: Settings) -> Result<Engines, String> {
                 Ok(io) => {
                     let _ = started.send(Ok(()));
                     drop(started);
-                    Engine::new(io, (post, door_post), (loads, index), door, spin, cores <= 3).run();
+                    Engine::new(io, posts, index, loads, door, spin, cores <= 3).run();
                 }
                 Err(e) => {
                     let _ = started.send(Err(e));
@@ -144,43 +143,61 @@ struct Engine {
     mail_slot: u32,
     mail_word: Box<u64>,
     door: Option<Door>,
-    door_post: Arc<Post>,
-    carried: HashMap<u32, Box<dyn Main>>,
+    /// Of all engines, the door's first, and which this one is.
+    posts: Vec<Arc<Post>>,
+    index: usize,
+    carried: HashMap<u32, Carried>,
+    /// The session that is to go to another engine.
+    mover: Option<Mover>,
     lanes: HashMap<u32, Box<dyn Lane>>,
     /// Sessions that are looked at in every turn, with the time something last happened.
     active: Vec<(u32, Instant)>,
     /// The time as of the last turn that was busy, or of one a few turns ago: reading the clock was a third of what an
     /// engine did.
     now: Instant,
-    /// What each engine has to do, and which this one is.
-    loads: (Arc<[Load]>, usize),
+    loads: Arc<Loads>,
+    clock: Clock,
+    #[cfg(debug_assertions)]
+    shuffle: Option<Shuffle>,
     spin: Duration,
     yields: bool,
     stopping: bool,
 }
 
+struct Carried {
+    main: Box<dyn Main>,
+    account: Account,
+}
+
 impl Engine {
     fn new(
         io: Io,
-        (post, door_post): (Arc<Post>, Arc<Post>),
-        loads: (Arc<[Load]>, usize),
+        posts: Vec<Arc<Post>>,
+        index: usize,
+        loads: Arc<Loads>,
         door: Option<Door>,
         spin: Duration,
         yields: bool,
     ) -> Engine {
         let mut core = Core::new(io);
         let mail_slot = core.allocate(Owner::Mail);
+        let now = Instant::now();
         Engine {
             core,
-            post,
+            post: posts[index].clone(),
             mail_slot,
             mail_word: Box::new(0),
             door,
-            door_post,
+            clock: Clock::new(loads.clone(), index, now),
+            #[cfg(debug_assertions)]
+            shuffle: Shuffle::configured(index, posts.len()),
+            posts,
+            index,
             carried: HashMap::new(),
+            mover: None,
             lanes: HashMap::new(),
             active: Vec::new(),
-            now: Instant::now(),
+            now,
             loads,
             spin,
             yields,
@@ -196,22 +213,24 @@ impl Engine {
         let (mut done, mut mail) = (Vec::new(), Vec::new());
         let mut last = self.now;
         let (mut turn, mut idle_turns) = (0u32, 0u32);
-        let mut clock = Clock::new(self.now);
         loop {
             turn = turn.wrapping_add(1);
             self.core.io.turn();
             self.core.io.drain(&mut done);
             self.post.take(&mut mail);
             let mut busy = !done.is_empty() || !mail.is_empty();
-            if busy || turn.is_multiple_of(TURNS_PER_TIME) {
+            let is_read = busy || turn.is_multiple_of(TURNS_PER_TIME);
+            if is_read {
                 self.now = Instant::now();
             }
+            self.clock.begin(is_read.then_some(self.now));
             for d in done.drain(..) {
                 self.completed(d);
             }
             for m in mail.drain(..) {
                 self.received(m);
             }
+            self.see_off();
             busy |= self.pump();
             if let Some(door) = &mut self.door {
                 door.look(&mut self.core, self.now);
@@ -221,7 +240,8 @@ impl Engine {
                 std::mem::forget(self);
                 return;
             }
-            clock.turn(self.now, busy, self.load());
+            let look = self.clock.turn(self.now, busy);
+            self.relieve(look);
             if busy {
                 last = self.now;
                 idle_turns = 0;
@@ -236,13 +256,10 @@ impl Engine {
                 self.sleep();
                 self.now = Instant::now();
                 last = self.now;
-                clock.turn(self.now, false, self.load());
+                let look = self.clock.slept(self.now);
+                self.relieve(look);
             }
         }
-    }
-
-    fn load(&self) -> &Load {
-        &self.loads.0[self.loads.1]
     }
 
     /// How long to look for news where nothing has happened.
@@ -266,6 +283,10 @@ impl Engine {
             if !self.core.io.has_futex() && !self.carried.is_empty() {
                 timeout = Some(Duration::from_millis(1));
             }
+            #[cfg(debug_assertions)]
+            if let Some(shuffle) = self.shuffle.as_ref().filter(|_| !self.carried.is_empty()) {
+                timeout = Some(shuffle.interval);
+            }
             self.core.io.wait(timeout);
             if !self.core.io.has_futex() {
                 let now = Instant::now();
@@ -280,16 +301,18 @@ impl Engine {
         match self.core.owner(slot) {
             Some(Owner::Mail) => self.read_mail_word(),
             Some(Owner::Door) => {
+                self.clock.piece();
                 if let Some(door) = &mut self.door {
                     door.done(&mut self.core, done);
                 }
             }
             Some(Owner::Carried) => {
                 let session = self.carried.get_mut(&slot).expect("an object stays while requests are under way");
-                session.done(&mut self.core.io, slot, done);
+                session.main.done(&mut self.core.io, slot, done);
                 self.activate(slot);
             }
             Some(Owner::Lane) => {
+                self.clock.piece();
                 let lane = self.lanes.get_mut(&slot).expect("an object stays while requests are under way");
                 lane.done(&mut self.core.io, slot, done);
                 self.bury_lane(slot);
@@ -308,10 +331,10 @@ impl Engine {
                     self.bury_lane(slot);
                 }
             }
-            Mail::Carry(mut session) => {
+            Mail::Carry(mut main, account) => {
                 let slot = self.core.allocate(Owner::Carried);
-                session.begin(&mut self.core.io, slot, self.post.clone());
-                self.carried.insert(slot, session);
+                main.begin(&mut self.core.io, slot, self.post.clone());
+                self.carried.insert(slot, Carried { main, account });
                 self.activate(slot);
             }
             Mail::Join(mut lane) => {
@@ -348,8 +371,10 @@ impl Engine {
         let patience = self.patience();
         while index < self.active.len() {
             let (slot, last) = self.active[index];
-            let session = self.carried.get_mut(&slot).expect("active sessions exist");
+            let Carried { main: session, account } = self.carried.get_mut(&slot).expect("active sessions exist");
+            account.turn(&self.clock);
             if session.pump(&mut self.core.io, slot) {
+                account.piece(&mut self.clock);
                 self.active[index].1 = self.now;
                 busy = true;
                 index += 1;
@@ -367,12 +392,13 @@ impl Engine {
     }
 
     fn bury(&mut self, slot: u32) {
-        let session = self.carried.remove(&slot).expect("it was just looked at");
+        let session = self.carried.remove(&slot).expect("it was just looked at").main;
         self.core.release(slot);
-        self.load().session_ends();
+        self.loads.session_ends(self.index);
+        self.mover.take_if(|mover| mover.slot == slot);
         let over = Mail::SessionOver(session.session());
         drop(session);
-        self.door_post.post(over);
+        self.posts[0].post(over);
     }
 
     fn bury_lane(&mut self, slot: u32) {
@@ -380,5 +406,101 @@ impl Engine {
             self.lanes.remove(&slot);
             self.core.release(slot);
         }
+    }
+}
+
+/// A session on its way to another engine.
+struct Mover {
+    slot: u32,
+    to: usize,
+    since: Instant,
+    is_leaving: bool,
+}
+
+/// A session that cannot leave within this time stays.
+const LEAVING_MAX: Duration = Duration::from_millis(100);
+
+// Sessions that move.
+impl Engine {
+    /// Now and then: whether another engine is to have one of the sessions.
+    fn relieve(&mut self, look: Option<Look>) {
+        #[cfg(debug_assertions)]
+        self.shuffle();
+        let Some(look) = look else { return };
+        let now = self.now;
+        let parts =
+            self.carried.iter_mut().map(|(slot, session)| (*slot, session.account.close(&look), &session.account));
+        let parts: Vec<(u32, u32)> =
+            parts.filter(|(.., account)| account.may_move(now)).map(|(slot, part, _)| (slot, part)).collect();
+        if !look.is_crowded || self.stopping || self.mover.is_some() {
+            return;
+        }
+        if let Some((slot, to)) = self.loads.relieve(self.index, look.busy, parts.into_iter(), now) {
+            self.mover = Some(Mover { slot, to, since: now, is_leaving: false });
+        }
+    }
+
+    /// In every turn, before the session begins to do anything new.
+    fn see_off(&mut self) {
+        let Some(mover) = &mut self.mover else { return };
+        let session = self.carried.get_mut(&mover.slot).expect("forgotten once it ends");
+        if !mover.is_leaving {
+            mover.is_leaving = session.main.leave(&mut self.core.io, mover.slot);
+            if !mover.is_leaving && self.now.saturating_duration_since(mover.since) > LEAVING_MAX {
+                self.mover = None;
+            }
+        } else if session.main.may_go() {
+            self.hand_over();
+        }
+    }
+
+    fn hand_over(&mut self) {
+        let Mover { slot, to, .. } = self.mover.take().expect("the caller looked");
+        let Carried { main, mut account } = self.carried.remove(&slot).expect("the caller looked");
+        self.active.retain(|(active, _)| *active != slot);
+        self.core.release(slot);
+        account.moves(self.now);
+        info!(session = main.session(), from = self.index, to, "session moves");
+        self.loads.session_begins(to);
+        self.loads.session_ends(self.index);
+        self.posts[to].post(Mail::Carry(main, account));
+    }
+}
+
+/// For tests of moves: sessions go to other engines at random, whatever they do.
+#[cfg(debug_assertions)]
+struct Shuffle {
+    interval: Duration,
+    next: Instant,
+    random: u64,
+}
+
+#[cfg(debug_assertions)]
+impl Shuffle {
+    fn configured(index: usize, engines: usize) -> Option<Shuffle> {
+        let ms = std::env::var("ORION_SOFT_MOVES_MS").ok()?.parse().ok()?;
+        let random = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(index as u64 + 1);
+        (engines > 1).then(|| Shuffle { interval: Duration::from_millis(ms), next: Instant::now(), random })
+    }
+
+    fn below(&mut self, end: usize) -> usize {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        (self.random % end as u64) as usize
+    }
+}
+
+#[cfg(debug_assertions)]
+impl Engine {
+    fn shuffle(&mut self) {
+        let Some(shuffle) = &mut self.shuffle else { return };
+        if self.now < shuffle.next || self.mover.is_some() || self.stopping || self.carried.is_empty() {
+            return;
+        }
+        shuffle.next = self.now + shuffle.interval;
+        let slot = *self.carried.keys().nth(shuffle.below(self.carried.len())).expect("fewer than there are");
+        let to = (self.index + 1 + shuffle.below(self.posts.len() - 1)) % self.posts.len();
+        self.mover = Some(Mover { slot, to, since: self.now, is_leaving: false });
     }
 }
