@@ -478,9 +478,9 @@ struct Shuffle {
 #[cfg(debug_assertions)]
 impl Shuffle {
     fn configured(index: usize, engines: usize) -> Option<Shuffle> {
-        let ms = std::env::var("ORION_SOFT_MOVES_MS").ok()?.parse().ok()?;
+        let us = std::env::var("ORION_SOFT_MOVES_US").ok()?.parse().ok()?;
         let random = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(index as u64 + 1);
-        (engines > 1).then(|| Shuffle { interval: Duration::from_millis(ms), next: Instant::now(), random })
+        (engines > 1).then(|| Shuffle { interval: Duration::from_micros(us), next: Instant::now(), random })
     }
 
     fn below(&mut self, end: usize) -> usize {

@@ -80,14 +80,14 @@ fn sessions_that_become_busy_get_apart() {
     }
 }
 
-/// Where each engine hands one of its sessions to another every other millisecond, idle or not.
+/// Where each engine hands one of its sessions to another again and again, idle or not.
 #[cfg(debug_assertions)]
 mod at_random {
     use super::*;
     use crate::death::{carried_with_key, join, stream_frame};
 
-    fn start(arguments: &[&str]) -> Oriond {
-        Oriond::start_in(&[("ORION_SOFT_MOVES_MS", "2")], &[&["--engines", "3"], arguments].concat())
+    fn start(interval_us: &str) -> Oriond {
+        Oriond::start_in(&[("ORION_SOFT_MOVES_US", interval_us)], &["--engines", "3", "--warm", "2"])
     }
 
     fn wait_for_moves(server: &Oriond, session: u64, count: usize) {
@@ -98,7 +98,7 @@ mod at_random {
     #[test]
     fn everything_arrives_whole_and_in_order() {
         for transport in CARRIED {
-            let server = start(&[]);
+            let server = start("2000");
             std::thread::scope(|scope| {
                 for lanes in [0, 1, 3] {
                     let server = &server;
@@ -120,7 +120,7 @@ mod at_random {
     #[test]
     fn events_come_and_full_rings_go_on() {
         for transport in CARRIED {
-            let server = start(&[]);
+            let server = start("2000");
             let mut client = Client::attach(&server, transport);
             let session = client.welcome.session;
             // The event ring holds a third of them.
@@ -148,7 +148,7 @@ mod at_random {
 
     #[test]
     fn a_barrier_stays_closed_until_its_bytes_have_come() {
-        let server = start(&[]);
+        let server = start("2000");
         let (mut stream, welcome, key) = carried_with_key(&server);
         let mut lane = join(&server, welcome.session, &key, 0).expect("joining");
         let record = Header { size: HEADER_BYTES as u32, op: 0x101, thread: 0, context: 0, sequence: 1 }.encode();
@@ -174,7 +174,8 @@ mod at_random {
     #[test]
     fn whoever_dies_meanwhile_ends_the_session_once() {
         for transport in CARRIED {
-            let server = start(&["--warm", "2"]);
+            // So often that they are on their way for much of the time.
+            let server = start("100");
             let mut bystander = Client::attach(&server, transport);
             let idle = server.descriptors_at_rest();
             for round in 0..24 {
