@@ -358,3 +358,6 @@ impl Carried {
         self.worker.end();
     }
 }
+
+#[cfg(test)]
+mod tests;
