@@ -8,8 +8,6 @@
 
 // UNSAFETY: the kernel writes the mailbox's word after the call that asks for it has returned.
 
-mod moves;
-
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
@@ -19,22 +17,22 @@ use orion_ring::{load, pause_after, spin};
 use tracing::info;
 
 use super::carrier::LocalSocket;
-use super::carrier::contract::{Lane, Main};
+use super::carrier::contract::Lane;
 use super::core::{Core, Owner};
 use super::door::door::Door;
 use super::io_ring::{Done, Io};
 use super::leases::book::Book;
 use super::leases::socket;
 use super::mail::Mailbox;
+#[cfg(debug_assertions)]
+use super::moves::Shuffle;
+use super::moves::{Carried, Mover, Step};
 use super::post::{Mail, Post};
 use super::settings::Settings;
-use super::spread::{Account, Clock, Loads};
+use super::spread::{Clock, Loads, Look};
 use super::watch;
 use super::watch::directory::Directory;
 use super::workers::nursery;
-use moves::Mover;
-#[cfg(debug_assertions)]
-use moves::Shuffle;
 
 /// The engines, running.
 pub struct Engines {
@@ -167,11 +165,6 @@ struct Engine {
     spin: Duration,
     yields: bool,
     stopping: bool,
-}
-
-struct Carried {
-    main: Box<dyn Main>,
-    account: Account,
 }
 
 impl Engine {
@@ -411,5 +404,54 @@ impl Engine {
             self.lanes.remove(&slot);
             self.core.release(slot);
         }
+    }
+}
+
+// Sessions that move.
+impl Engine {
+    /// Now and then: whether another engine is to have one of the sessions.
+    fn relieve(&mut self, look: Option<Look>) {
+        #[cfg(debug_assertions)]
+        self.shuffle();
+        let Some(look) = look else { return };
+        let now = self.now;
+        let all = self.carried.iter_mut();
+        let parts = all.map(|(slot, session)| (*slot, session.account.close(&look), session.account.may_move(now)));
+        let parts: Vec<_> = parts.filter(|(.., may)| *may).map(|(slot, part, _)| (slot, part)).collect();
+        if !look.is_crowded || self.stopping || self.mover.is_some() {
+            return;
+        }
+        let found = self.loads.relieve(self.index, look.busy, parts.into_iter(), now);
+        self.mover = found.map(|(slot, to)| Mover::new(slot, to, now));
+    }
+
+    fn see_off(&mut self) {
+        let Some(mover) = &mut self.mover else { return };
+        let session = self.carried.get_mut(&mover.slot).expect("a mover is forgotten when it ends");
+        match mover.turn(session, &mut self.core.io, self.now) {
+            Step::Waits => {}
+            Step::Stays => self.mover = None,
+            Step::Goes => self.hand_over(),
+        }
+    }
+
+    fn hand_over(&mut self) {
+        let Mover { slot, to, .. } = self.mover.take().expect("the caller looked");
+        let Carried { main, mut account } = self.carried.remove(&slot).expect("the caller looked");
+        self.active.retain(|(active, _)| *active != slot);
+        self.core.release(slot);
+        account.moves(self.now);
+        info!(session = main.session(), from = self.index, to, "session moves");
+        self.loads.session_begins(to);
+        self.loads.session_ends(self.index);
+        self.posts[to].post(Mail::Carry(main, account));
+    }
+
+    #[cfg(debug_assertions)]
+    fn shuffle(&mut self) {
+        let Some(shuffle) = self.shuffle.as_mut().filter(|_| self.mover.is_none() && !self.stopping) else { return };
+        let (now, count) = (self.now, self.posts.len());
+        let picked = shuffle.pick(&self.carried, count, now);
+        self.mover = picked.map(|(slot, by)| Mover::new(slot, (self.index + by) % count, now));
     }
 }

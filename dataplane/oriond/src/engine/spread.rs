@@ -4,8 +4,8 @@
 //! one cost one core together. Four programs of four hundred small operations a step (395,000 commands a second) were
 //! as quick over one engine as over eight, and the server took 4.6 cores instead of 5.7 (H100 machine, 16 cores).
 //!
-//! What a session will do is not known when it begins. So an engine that has had much to do for a while gives one of its
-//! sessions to another engine, if both have less to do then than it has now. Idle sessions stay where they are.
+//! What a session will do is not known when it begins. So an engine that has had much to do for a while gives one of
+//! its sessions to another engine, if both have less to do then than it has now. Idle sessions stay where they are.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};

@@ -132,10 +132,10 @@ impl Shared {
 
     /// The main connection is at `address` from now on, and is looked at after this.
     ///
-    /// No kick is lost in a move. Who kicks has changed something before, takes the lock, and posts while he has it. If he
-    /// finds the new address, the kick is for the engine that has the session. If he finds the old one he has had the
-    /// lock before this call, so that the look that follows sees what he has changed; his kick finds an empty slot at the
-    /// old engine, or somebody else there who is looked at once more than he needs.
+    /// No kick is lost in a move. Who kicks has changed something before, takes the lock, and posts while he has it. If
+    /// he finds the new address, the kick is for the engine that has the session. If he finds the old one he has had
+    /// the lock before this call, so that the look that follows sees what he has changed; his kick finds an empty slot
+    /// at the old engine, or somebody else there who is looked at once more than he needs.
     pub fn main_is_at(&self, address: Address) {
         *self.main.lock().expect("nothing panics under this lock") = Some(address);
     }

@@ -1,5 +1,7 @@
 //! A main connection that goes from one engine to another, step by step.
 
+// UNSAFETY: reads the heap by address.
+
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::Mutex;
