@@ -239,6 +239,11 @@ pub fn is_again(result: i32) -> bool {
     matches!(-result, libc::EAGAIN | libc::EINTR)
 }
 
+/// Whether it was ended by [`Io::cancel`] before anything had come of it.
+pub fn is_cancelled(result: i32) -> bool {
+    -result == libc::ECANCELED
+}
+
 fn is_transient(e: &io::Error) -> bool {
     matches!(e.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY))
 }

@@ -3,6 +3,7 @@
 //! ```text
 //! run        an engine's loop: what completes, what it is told, what it looks at
 //! spread     which engine carries a session
+//! moves      a session on its way to another engine
 //! door       listening, handshakes, who is let in, who gets which worker
 //! workers    how many there should be, how they are made, what they say
 //! leases     who may begin a session where oriond belongs to a pool
@@ -19,6 +20,7 @@ mod door;
 mod io_ring;
 mod leases;
 mod mail;
+mod moves;
 mod peer;
 mod post;
 pub mod run;

@@ -7,12 +7,14 @@ use orion_wire::lease::LeaseId;
 
 use super::carrier::contract::{Lane, Main};
 use super::mail::{Kick, Mailbox};
+use super::spread::Account;
 use super::workers::nursery::Newborn;
 
 pub enum Mail {
     /// The object in this slot has something to look at.
     Kick(u32),
-    Carry(Box<dyn Main>),
+    /// A session begins here, or comes from another engine.
+    Carry(Box<dyn Main>, Account),
     Join(Box<dyn Lane>),
     /// For the door only.
     Born(Environment, io::Result<Newborn>),

@@ -17,16 +17,19 @@ use orion_ring::{load, pause_after, spin};
 use tracing::info;
 
 use super::carrier::LocalSocket;
-use super::carrier::contract::{Lane, Main};
+use super::carrier::contract::Lane;
 use super::core::{Core, Owner};
 use super::door::door::Door;
 use super::io_ring::{Done, Io};
 use super::leases::book::Book;
 use super::leases::socket;
 use super::mail::Mailbox;
+#[cfg(debug_assertions)]
+use super::moves::Shuffle;
+use super::moves::{Carried, Mover, Step};
 use super::post::{Mail, Post};
 use super::settings::Settings;
-use super::spread::{Clock, Load};
+use super::spread::{Clock, Loads, Look};
 use super::watch;
 use super::watch::directory::Directory;
 use super::workers::nursery;
@@ -70,7 +73,7 @@ pub fn start(settings: Settings) -> Result<Engines, String> {
         };
         list.watch(told).map_err(|e| format!("starting a thread for --revoked failed: {e}"))?;
     }
-    let loads: Arc<[Load]> = posts.iter().map(|_| Load::default()).collect();
+    let loads = Arc::new(Loads::new(count));
     let (pool, stats, metrics) = (settings.pool.clone(), settings.stats.clone(), settings.metrics);
     let directory = Arc::new(Directory::new());
     let door = Door::new(settings, posts.clone(), loads.clone(), nursery, book.clone(), directory.clone())?;
@@ -88,9 +91,8 @@ pub fn start(settings: Settings) -> Result<Engines, String> {
     let addresses = door.addresses();
     let mut door = Some(door);
     let mut threads = Vec::new();
-    for (index, post) in posts.iter().enumerate() {
-        let (post, door, loads) = (post.clone(), door.take(), loads.clone());
-        let door_post = posts[0].clone();
+    for index in 0..count {
+        let (posts, door, loads) = (posts.clone(), door.take(), loads.clone());
         let (started, outcome) = std::sync::mpsc::channel();
         let thread = std::thread::Builder::new()
             .name(format!("engine-{index}"))
@@ -98,7 +100,7 @@ pub fn start(settings: Settings) -> Result<Engines, String> {
                 Ok(io) => {
                     let _ = started.send(Ok(()));
                     drop(started);
-                    Engine::new(io, (post, door_post), (loads, index), door, spin, cores <= 3).run();
+                    Engine::new(io, posts, index, loads, door, spin, cores <= 3).run();
                 }
                 Err(e) => {
                     let _ = started.send(Err(e));
@@ -144,16 +146,22 @@ struct Engine {
     mail_slot: u32,
     mail_word: Box<u64>,
     door: Option<Door>,
-    door_post: Arc<Post>,
-    carried: HashMap<u32, Box<dyn Main>>,
+    /// Of all engines, the door's first, and which this one is.
+    posts: Vec<Arc<Post>>,
+    index: usize,
+    carried: HashMap<u32, Carried>,
+    /// The session that is to go to another engine.
+    mover: Option<Mover>,
     lanes: HashMap<u32, Box<dyn Lane>>,
     /// Sessions that are looked at in every turn, with the time something last happened.
     active: Vec<(u32, Instant)>,
     /// The time as of the last turn that was busy, or of one a few turns ago: reading the clock was a third of what an
     /// engine did.
     now: Instant,
-    /// What each engine has to do, and which this one is.
-    loads: (Arc<[Load]>, usize),
+    loads: Arc<Loads>,
+    clock: Clock,
+    #[cfg(debug_assertions)]
+    shuffle: Option<Shuffle>,
     spin: Duration,
     yields: bool,
     stopping: bool,
@@ -162,25 +170,32 @@ struct Engine {
 impl Engine {
     fn new(
         io: Io,
-        (post, door_post): (Arc<Post>, Arc<Post>),
-        loads: (Arc<[Load]>, usize),
+        posts: Vec<Arc<Post>>,
+        index: usize,
+        loads: Arc<Loads>,
         door: Option<Door>,
         spin: Duration,
         yields: bool,
     ) -> Engine {
         let mut core = Core::new(io);
         let mail_slot = core.allocate(Owner::Mail);
+        let now = Instant::now();
         Engine {
             core,
-            post,
+            post: posts[index].clone(),
             mail_slot,
             mail_word: Box::new(0),
             door,
-            door_post,
+            clock: Clock::new(loads.clone(), index, now),
+            #[cfg(debug_assertions)]
+            shuffle: Shuffle::configured(index, posts.len()),
+            posts,
+            index,
             carried: HashMap::new(),
+            mover: None,
             lanes: HashMap::new(),
             active: Vec::new(),
-            now: Instant::now(),
+            now,
             loads,
             spin,
             yields,
@@ -196,22 +211,24 @@ impl Engine {
         let (mut done, mut mail) = (Vec::new(), Vec::new());
         let mut last = self.now;
         let (mut turn, mut idle_turns) = (0u32, 0u32);
-        let mut clock = Clock::new(self.now);
         loop {
             turn = turn.wrapping_add(1);
             self.core.io.turn();
             self.core.io.drain(&mut done);
             self.post.take(&mut mail);
             let mut busy = !done.is_empty() || !mail.is_empty();
-            if busy || turn.is_multiple_of(TURNS_PER_TIME) {
+            let is_read = busy || turn.is_multiple_of(TURNS_PER_TIME);
+            if is_read {
                 self.now = Instant::now();
             }
+            self.clock.begin(is_read.then_some(self.now));
             for d in done.drain(..) {
                 self.completed(d);
             }
             for m in mail.drain(..) {
                 self.received(m);
             }
+            self.see_off();
             busy |= self.pump();
             if let Some(door) = &mut self.door {
                 door.look(&mut self.core, self.now);
@@ -221,7 +238,8 @@ impl Engine {
                 std::mem::forget(self);
                 return;
             }
-            clock.turn(self.now, busy, self.load());
+            let look = self.clock.turn(self.now, busy);
+            self.relieve(look);
             if busy {
                 last = self.now;
                 idle_turns = 0;
@@ -236,13 +254,10 @@ impl Engine {
                 self.sleep();
                 self.now = Instant::now();
                 last = self.now;
-                clock.turn(self.now, false, self.load());
+                let look = self.clock.slept(self.now);
+                self.relieve(look);
             }
         }
-    }
-
-    fn load(&self) -> &Load {
-        &self.loads.0[self.loads.1]
     }
 
     /// How long to look for news where nothing has happened.
@@ -266,6 +281,10 @@ impl Engine {
             if !self.core.io.has_futex() && !self.carried.is_empty() {
                 timeout = Some(Duration::from_millis(1));
             }
+            #[cfg(debug_assertions)]
+            if let Some(shuffle) = self.shuffle.as_ref().filter(|_| !self.carried.is_empty()) {
+                timeout = Some(shuffle.interval);
+            }
             self.core.io.wait(timeout);
             if !self.core.io.has_futex() {
                 let now = Instant::now();
@@ -280,16 +299,18 @@ impl Engine {
         match self.core.owner(slot) {
             Some(Owner::Mail) => self.read_mail_word(),
             Some(Owner::Door) => {
+                self.clock.piece();
                 if let Some(door) = &mut self.door {
                     door.done(&mut self.core, done);
                 }
             }
             Some(Owner::Carried) => {
                 let session = self.carried.get_mut(&slot).expect("an object stays while requests are under way");
-                session.done(&mut self.core.io, slot, done);
+                session.main.done(&mut self.core.io, slot, done);
                 self.activate(slot);
             }
             Some(Owner::Lane) => {
+                self.clock.piece();
                 let lane = self.lanes.get_mut(&slot).expect("an object stays while requests are under way");
                 lane.done(&mut self.core.io, slot, done);
                 self.bury_lane(slot);
@@ -308,10 +329,10 @@ impl Engine {
                     self.bury_lane(slot);
                 }
             }
-            Mail::Carry(mut session) => {
+            Mail::Carry(mut main, account) => {
                 let slot = self.core.allocate(Owner::Carried);
-                session.begin(&mut self.core.io, slot, self.post.clone());
-                self.carried.insert(slot, session);
+                main.begin(&mut self.core.io, slot, self.post.clone());
+                self.carried.insert(slot, Carried { main, account });
                 self.activate(slot);
             }
             Mail::Join(mut lane) => {
@@ -348,8 +369,10 @@ impl Engine {
         let patience = self.patience();
         while index < self.active.len() {
             let (slot, last) = self.active[index];
-            let session = self.carried.get_mut(&slot).expect("active sessions exist");
+            let Carried { main: session, account } = self.carried.get_mut(&slot).expect("active sessions exist");
+            account.turn(&self.clock);
             if session.pump(&mut self.core.io, slot) {
+                account.piece(&mut self.clock);
                 self.active[index].1 = self.now;
                 busy = true;
                 index += 1;
@@ -367,12 +390,13 @@ impl Engine {
     }
 
     fn bury(&mut self, slot: u32) {
-        let session = self.carried.remove(&slot).expect("it was just looked at");
+        let session = self.carried.remove(&slot).expect("it was just looked at").main;
         self.core.release(slot);
-        self.load().session_ends();
+        self.loads.session_ends(self.index);
+        self.mover.take_if(|mover| mover.slot == slot);
         let over = Mail::SessionOver(session.session());
         drop(session);
-        self.door_post.post(over);
+        self.posts[0].post(over);
     }
 
     fn bury_lane(&mut self, slot: u32) {
@@ -380,5 +404,54 @@ impl Engine {
             self.lanes.remove(&slot);
             self.core.release(slot);
         }
+    }
+}
+
+// Sessions that move.
+impl Engine {
+    /// Now and then: whether another engine is to have one of the sessions.
+    fn relieve(&mut self, look: Option<Look>) {
+        #[cfg(debug_assertions)]
+        self.shuffle();
+        let Some(look) = look else { return };
+        let now = self.now;
+        let all = self.carried.iter_mut();
+        let parts = all.map(|(slot, session)| (*slot, session.account.close(&look), session.account.may_move(now)));
+        let parts: Vec<_> = parts.filter(|(.., may)| *may).map(|(slot, part, _)| (slot, part)).collect();
+        if !look.is_crowded || self.stopping || self.mover.is_some() {
+            return;
+        }
+        let found = self.loads.relieve(self.index, look.busy, parts.into_iter(), now);
+        self.mover = found.map(|(slot, to)| Mover::new(slot, to, now));
+    }
+
+    fn see_off(&mut self) {
+        let Some(mover) = &mut self.mover else { return };
+        let session = self.carried.get_mut(&mover.slot).expect("a mover is forgotten when it ends");
+        match mover.turn(session, &mut self.core.io, self.now) {
+            Step::Waits => {}
+            Step::Stays => self.mover = None,
+            Step::Goes => self.hand_over(),
+        }
+    }
+
+    fn hand_over(&mut self) {
+        let Mover { slot, to, .. } = self.mover.take().expect("the caller looked");
+        let Carried { main, mut account } = self.carried.remove(&slot).expect("the caller looked");
+        self.active.retain(|(active, _)| *active != slot);
+        self.core.release(slot);
+        account.moves(self.now);
+        info!(session = main.session(), from = self.index, to, "session moves");
+        self.loads.session_begins(to);
+        self.loads.session_ends(self.index);
+        self.posts[to].post(Mail::Carry(main, account));
+    }
+
+    #[cfg(debug_assertions)]
+    fn shuffle(&mut self) {
+        let Some(shuffle) = self.shuffle.as_mut().filter(|_| self.mover.is_none() && !self.stopping) else { return };
+        let (now, count) = (self.now, self.posts.len());
+        let picked = shuffle.pick(&self.carried, count, now);
+        self.mover = picked.map(|(slot, by)| Mover::new(slot, (self.index + by) % count, now));
     }
 }

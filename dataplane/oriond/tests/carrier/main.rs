@@ -18,6 +18,7 @@ mod image;
 mod leaks;
 mod lease;
 mod log;
+mod moves;
 #[cfg(feature = "rdma")]
 mod rdma;
 mod share;

@@ -102,10 +102,18 @@ pub trait Main: Send {
     /// The session's number.
     fn session(&self) -> u64;
 
-    /// Called once, on the engine that carries the session from now on.
+    /// Called on the engine that carries the session from now on: first when it begins, and again each time that it has
+    /// come from another one. `pump` follows, and finds whatever has happened in between.
     fn begin(&mut self, io: &mut Io, slot: u32, post: Arc<dyn Kick>);
 
     fn done(&mut self, io: &mut Io, slot: u32, done: Done);
+
+    /// It is to go to another engine, if it can now: it takes back what it has asked of `io`, and asks for nothing more
+    /// until it begins there. False if it cannot, say while something is being sent; then it goes on as before.
+    fn leave(&mut self, io: &mut Io, slot: u32) -> bool;
+
+    /// It is leaving, and nothing that it has asked for is under way. Never once it ends.
+    fn may_go(&self) -> bool;
 
     /// Moves whatever can be moved. True if something was.
     fn pump(&mut self, io: &mut Io, slot: u32) -> bool;

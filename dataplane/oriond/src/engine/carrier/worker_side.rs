@@ -4,7 +4,7 @@
 // no request is under way (`under_way`).
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use orion_ring::bell::Seat;
 use orion_ring::memory::Which;
@@ -15,9 +15,11 @@ use orion_transport::{Blocked, Gather, LaneCounts, Scatter};
 use orion_wire::Fault;
 
 use crate::engine::core::shutdown;
-use crate::engine::io_ring::{Did, Done, Io};
+use crate::engine::io_ring::{Did, Done, Io, is_cancelled};
 
 const ATTACH_BYTES: usize = 64;
+/// The words in the rings that are waited for: replies, events, room for commands.
+const FUTEXES: [Did; 3] = [Did::FutexReply, Did::FutexEvent, Did::FutexRoom];
 
 pub struct WorkerSide {
     attach: OwnedFd,
@@ -36,6 +38,8 @@ pub struct WorkerSide {
     taken_told: u64,
     turn: u32,
     futex_armed: [bool; 3],
+    /// The session goes to another engine: what is under way is cancelled.
+    leaving: bool,
     /// Requests to the io_uring of the whole session's main connection.
     pub under_way: u32,
 }
@@ -74,12 +78,44 @@ impl WorkerSide {
             taken_told: 0,
             turn: 0,
             futex_armed: [false; 3],
+            leaving: false,
             under_way: 0,
         })
     }
 
-    /// Hears when the worker ends.
-    pub fn watch(&mut self, io: &mut Io, slot: u32) {
+    /// Hears when the worker ends, and when the client closes `socket`, on the engine that has the session from now on.
+    pub fn begin(&mut self, io: &mut Io, slot: u32, socket: RawFd) {
+        self.leaving = false;
+        // While a ring is full or a barrier closed nothing is received, and yet a client's end has to be noticed.
+        self.under_way += 1;
+        io.wait_hangup(slot, socket);
+        self.watch(io, slot);
+    }
+
+    /// Takes back what [`Self::begin`] and [`Self::park`] have asked for. The bells that ring until the session begins
+    /// elsewhere are not heard, nor need they be: it looks at its rings then.
+    pub fn leave(&mut self, io: &mut Io, slot: u32) {
+        self.leaving = true;
+        self.cancel(io, slot, Did::Hangup);
+        self.cancel(io, slot, Did::ReceiveAttach);
+        for (armed, did) in self.futex_armed.into_iter().zip(FUTEXES) {
+            if armed {
+                self.cancel(io, slot, did);
+            }
+        }
+    }
+
+    pub fn is_leaving(&self) -> bool {
+        self.leaving
+    }
+
+    /// Ends a request of the session's main connection.
+    pub fn cancel(&mut self, io: &mut Io, slot: u32, what: Did) {
+        self.under_way += 1;
+        io.cancel(slot, what, Did::Cancel);
+    }
+
+    fn watch(&mut self, io: &mut Io, slot: u32) {
         self.under_way += 1;
         let (fd, to) = (self.attach.as_raw_fd(), self.attach_byte.as_mut_ptr());
         // SAFETY: the box lives as long as requests are under way.
@@ -90,6 +126,8 @@ impl WorkerSide {
     pub fn done(&mut self, io: &mut Io, slot: u32, done: &Done, is_ending: bool) -> Heard {
         self.under_way -= 1;
         match done.did {
+            Did::ReceiveAttach if self.leaving && (done.result > 0 || is_cancelled(done.result)) => {}
+            Did::Hangup if self.leaving && is_cancelled(done.result) => {}
             // Nothing is ever sent there; bytes are ignored.
             Did::ReceiveAttach if done.result > 0 && !is_ending => self.watch(io, slot),
             Did::ReceiveAttach => return Heard::WorkerGone,
@@ -235,8 +273,8 @@ impl WorkerSide {
             if !self.reply.may_sleep() || !self.event.may_sleep() {
                 return false;
             }
-            self.arm(io, slot, 0, Did::FutexReply, self.reply.seat());
-            self.arm(io, slot, 1, Did::FutexEvent, self.event.seat());
+            self.arm(io, slot, 0, self.reply.seat());
+            self.arm(io, slot, 1, self.event.seat());
         }
         let waits_for_room = matches!(self.blocked, Some(Blocked::Room(_)));
         let ring = self.commands();
@@ -248,18 +286,18 @@ impl WorkerSide {
                 return false;
             }
             let seat = ring.seat();
-            self.arm(io, slot, 2, Did::FutexRoom, seat);
+            self.arm(io, slot, 2, seat);
         }
         true
     }
 
     /// Waits in the io_uring for the worker's bell, which is the word in the pages.
-    fn arm(&mut self, io: &mut Io, slot: u32, index: usize, did: Did, seat: Seat) {
+    fn arm(&mut self, io: &mut Io, slot: u32, index: usize, seat: Seat) {
         if !io.has_futex() || self.futex_armed[index] {
             return;
         }
         self.futex_armed[index] = true;
         self.under_way += 1;
-        io.wait_futex(slot, did, seat.flag);
+        io.wait_futex(slot, FUTEXES[index], seat.flag);
     }
 }

@@ -39,7 +39,7 @@ use crate::engine::leases::book::Book;
 use crate::engine::peer::{Peer, Source, strangeness};
 use crate::engine::post::{Mail, Post};
 use crate::engine::settings::Settings;
-use crate::engine::spread::{self, Load};
+use crate::engine::spread::{Account, Loads};
 use crate::engine::time::arbiters::{Arbiters, Seats};
 use crate::engine::time::policy;
 use crate::engine::watch::directory::{Directory, Watched};
@@ -59,7 +59,7 @@ pub struct Door {
     /// Where this server belongs to a pool: then leases decide, and the policy only on versions and room.
     leases: Option<Arc<Book>>,
     posts: Vec<Arc<Post>>,
-    loads: Arc<[Load]>,
+    loads: Arc<Loads>,
     nursery: Sender<Order>,
     listeners: Listeners,
     greetings: HashMap<u32, Box<Greeting>>,
@@ -98,7 +98,7 @@ impl Door {
     pub fn new(
         settings: Settings,
         posts: Vec<Arc<Post>>,
-        loads: Arc<[Load]>,
+        loads: Arc<Loads>,
         nursery: Sender<Order>,
         leases: Option<Arc<Book>>,
         directory: Arc<Directory>,
@@ -227,7 +227,7 @@ impl Door {
             Mail::SessionOver(session) => self.sessions.left(session),
             Mail::Revoked => self.end_who_is_revoked(),
             Mail::LeasesOver(ids) => ids.into_iter().for_each(|id| self.lease_is_over(core, id)),
-            Mail::Kick(_) | Mail::Carry(_) | Mail::Join(_) | Mail::Stop => unreachable!("the engine handles these"),
+            Mail::Kick(_) | Mail::Carry(..) | Mail::Join(_) | Mail::Stop => unreachable!("the engine handles these"),
         }
     }
 
@@ -548,9 +548,9 @@ impl Door {
         let (Some(attach), Some(shared)) = (attach, shared) else { unreachable!("set by the stages before") };
         match shared.carry(connection, attach) {
             Ok(session) => {
-                let engine = spread::choose(&self.loads);
-                self.loads[engine].session_begins();
-                self.posts[engine].post(Mail::Carry(session));
+                let engine = self.loads.choose(Instant::now());
+                self.loads.session_begins(engine);
+                self.posts[engine].post(Mail::Carry(session, Account::default()));
             }
             Err(e) => error!(session = number, error = %e, "mapping the session's rings failed"),
         }

@@ -140,9 +140,7 @@ impl Main for Carried {
     }
 
     fn begin(&mut self, io: &mut Io, slot: u32, _: Arc<dyn Kick>) {
-        self.worker.under_way += 1;
-        io.wait_hangup(slot, self.tcp.as_raw_fd());
-        self.worker.watch(io, slot);
+        self.worker.begin(io, slot, self.tcp.as_raw_fd());
         self.listen(io, slot);
     }
 
@@ -172,14 +170,25 @@ impl Main for Carried {
         }
     }
 
-    fn pump(&mut self, io: &mut Io, slot: u32) -> bool {
-        if self.ending && self.bell == BellWait::Armed {
-            // It rings for nobody any more.
-            self.bell = BellWait::Cancelled;
-            self.worker.under_way += 1;
-            io.cancel(slot, Did::Bell, Did::Cancel);
-        }
+    fn leave(&mut self, io: &mut Io, slot: u32) -> bool {
+        // Until its queue pair is known it has nothing to do.
         if self.ending || self.pipe.is_none() {
+            return false;
+        }
+        self.worker.leave(io, slot);
+        self.silence(io, slot);
+        true
+    }
+
+    fn may_go(&self) -> bool {
+        self.worker.is_leaving() && self.worker.under_way == 0 && !self.ending
+    }
+
+    fn pump(&mut self, io: &mut Io, slot: u32) -> bool {
+        if self.ending {
+            self.silence(io, slot);
+        }
+        if self.ending || self.worker.is_leaving() || self.pipe.is_none() {
             return false;
         }
         let sent = self.pass_on();
@@ -201,7 +210,7 @@ impl Main for Carried {
     }
 
     fn park(&mut self, io: &mut Io, slot: u32) -> bool {
-        if self.ending || self.pipe.is_none() {
+        if self.ending || self.worker.is_leaving() || self.pipe.is_none() {
             return true;
         }
         if !self.worker.park(io, slot) {
@@ -244,6 +253,14 @@ impl Carried {
             bell: BellWait::Not,
             ending: false,
         }))
+    }
+
+    /// The bell rings for nobody any more.
+    fn silence(&mut self, io: &mut Io, slot: u32) {
+        if self.bell == BellWait::Armed {
+            self.bell = BellWait::Cancelled;
+            self.worker.cancel(io, slot, Did::Bell);
+        }
     }
 
     fn listen(&mut self, io: &mut Io, slot: u32) {

@@ -269,9 +269,8 @@ impl Lane {
             self.shared.counts.add(self.index, n as u64);
             if self.shared.barrier_waits.load(Ordering::SeqCst)
                 && self.shared.barrier_waits.swap(false, Ordering::SeqCst)
-                && let Some(main) = self.shared.main.get()
             {
-                main.kick();
+                self.shared.kick_main();
             }
         }
         if self.have == STREAM_HEADER_BYTES && self.chunk.bytes == 0 {

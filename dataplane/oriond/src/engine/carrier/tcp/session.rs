@@ -19,7 +19,7 @@ use super::shared::{Address, LANE_CHUNKS_MAX, Lanes, Shared};
 use crate::engine::carrier::contract::{Connection, Main};
 use crate::engine::carrier::worker_side::{Collected, Heard as OfWorker, WorkerSide};
 use crate::engine::core::{has_hung_up, shutdown};
-use crate::engine::io_ring::{Did, Done, Io, Timespec, is_again};
+use crate::engine::io_ring::{Did, Done, Io, Timespec, is_again, is_cancelled};
 use crate::engine::mail::Kick;
 
 const RECEIVE_BYTES: usize = 256 << 10;
@@ -66,11 +66,8 @@ impl Main for Carried {
     }
 
     fn begin(&mut self, io: &mut Io, slot: u32, post: Arc<dyn Kick>) {
-        let _ = self.shared.main.set(Address { post, slot });
-        // While a ring is full or a barrier closed nothing is received, and yet a client's end has to be noticed.
-        self.worker.under_way += 1;
-        io.wait_hangup(slot, self.tcp.as_raw_fd());
-        self.worker.watch(io, slot);
+        self.shared.main_is_at(Address { post, slot });
+        self.worker.begin(io, slot, self.tcp.as_raw_fd());
         if self.shared.beats {
             self.await_beat(io, slot);
         }
@@ -88,14 +85,34 @@ impl Main for Carried {
             Did::Hangup => self.end("the client", Death::Gone),
             Did::Time => {
                 self.beat_awaited = false;
-                if !self.ending {
-                    self.beat_due = true;
+                // Also where it was cancelled, so that moves do not put it off for ever.
+                self.beat_due = true;
+                if !self.ending && !self.worker.is_leaving() {
                     self.await_beat(io, slot);
                 }
             }
             Did::Cancel => {}
             other => unreachable!("a carried session never asks for {other:?}"),
         }
+    }
+
+    fn leave(&mut self, io: &mut Io, slot: u32) -> bool {
+        // What is being sent is not cancelled: Linux before 6.1 does not say then how much has gone.
+        if self.ending || self.worker.is_sending() {
+            return false;
+        }
+        self.worker.leave(io, slot);
+        if self.receiving != Receiving::Nothing {
+            self.worker.cancel(io, slot, Did::Receive);
+        }
+        if self.beat_awaited {
+            self.worker.cancel(io, slot, Did::Time);
+        }
+        true
+    }
+
+    fn may_go(&self) -> bool {
+        self.worker.is_leaving() && self.worker.under_way == 0 && !self.ending
     }
 
     fn pump(&mut self, io: &mut Io, slot: u32) -> bool {
@@ -106,9 +123,11 @@ impl Main for Carried {
         }
         if self.ending {
             if std::mem::take(&mut self.beat_awaited) {
-                self.worker.under_way += 1;
-                io.cancel(slot, Did::Time, Did::Cancel);
+                self.worker.cancel(io, slot, Did::Time);
             }
+            return false;
+        }
+        if self.worker.is_leaving() {
             return false;
         }
         let sent = self.pass_on(io, slot).map_err(|fault| ("the worker", fault));
@@ -124,7 +143,7 @@ impl Main for Carried {
     }
 
     fn park(&mut self, io: &mut Io, slot: u32) -> bool {
-        if self.ending {
+        if self.ending || self.worker.is_leaving() {
             return true;
         }
         if !self.worker.park(io, slot) {
@@ -193,7 +212,7 @@ impl Carried {
             },
             0 if self.worker.is_between_frames() => self.end("the client", Death::Gone),
             0 => self.end("the client", Death::Cut("it ended within a frame".into())),
-            e if is_again(e) => {}
+            e if is_again(e) || is_cancelled(e) => {}
             e => self.end("the client", std::io::Error::from_raw_os_error(-e).into()),
         }
     }
@@ -339,3 +358,6 @@ impl Carried {
         self.worker.end();
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -35,7 +35,8 @@ pub struct Shared {
     over: AtomicBool,
     /// The main connection once more, to be asked about.
     pub connection: OnceLock<OwnedFd>,
-    pub main: OnceLock<Address>,
+    /// Where the main connection is: another engine's once it has moved.
+    main: Mutex<Option<Address>>,
     pub lanes: Mutex<[Option<Address>; LANES_MAX]>,
     /// Lanes that somebody was let in for, a bit each.
     claimed: AtomicUsize,
@@ -97,7 +98,7 @@ impl Shared {
             queued: AtomicUsize::new(0),
             over: AtomicBool::new(false),
             connection: OnceLock::new(),
-            main: OnceLock::new(),
+            main: Mutex::default(),
             lanes: Mutex::default(),
             claimed: AtomicUsize::new(0),
             joined: AtomicUsize::new(0),
@@ -123,11 +124,25 @@ impl Shared {
         if left <= LANE_CHUNKS_MAX / 2
             && self.room_waits.load(Ordering::SeqCst)
             && self.room_waits.swap(false, Ordering::SeqCst)
-            && let Some(main) = self.main.get()
         {
-            main.kick();
+            self.kick_main();
         }
         Some(chunk)
+    }
+
+    /// The main connection is at `address` from now on, and is looked at after this.
+    ///
+    /// No kick is lost in a move. Who kicks has changed something before, takes the lock, and posts while he has it. If
+    /// he finds the new address, the kick is for the engine that has the session. If he finds the old one he has had
+    /// the lock before this call, so that the look that follows sees what he has changed; his kick finds an empty slot
+    /// at the old engine, or somebody else there who is looked at once more than he needs.
+    pub fn main_is_at(&self, address: Address) {
+        *self.main.lock().expect("nothing panics under this lock") = Some(address);
+    }
+
+    /// Has the main connection looked at.
+    pub fn kick_main(&self) {
+        self.main.lock().expect("nothing panics under this lock").iter().for_each(Address::kick);
     }
 
     /// Ends the session for everybody who carries it.
@@ -135,9 +150,7 @@ impl Shared {
         if self.over.swap(true, Ordering::SeqCst) {
             return;
         }
-        if let Some(main) = self.main.get() {
-            main.kick();
-        }
+        self.kick_main();
         self.lanes.lock().expect("nothing panics under this lock").iter().flatten().for_each(Address::kick);
     }
 
