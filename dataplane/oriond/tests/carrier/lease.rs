@@ -26,6 +26,16 @@ pub struct Node {
     certificate: Fingerprint,
     gpu: String,
     heard: u64,
+    /// Behind the server, so that it goes after it.
+    _folder: Folder,
+}
+
+struct Folder(PathBuf);
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
 }
 
 impl Node {
@@ -45,7 +55,7 @@ impl Node {
         (oriond.socket, oriond.segment) = (socket, segment);
         let agent = UnixStream::connect(folder.join("pool.sock")).expect("it listens for its agent");
         let (gpu, certificate) = (String::new(), Fingerprint([0; 32]));
-        let mut node = Node { oriond, agent, instance: [0; 16], certificate, gpu, heard: 0 };
+        let mut node = Node { oriond, agent, instance: [0; 16], certificate, gpu, heard: 0, _folder: Folder(folder) };
         wait_until("a warm worker", || match node.ask(&Ask::Who { version: AGENT_VERSION }) {
             Answer::Server { instance, gpus, is_software, certificate } => {
                 assert_eq!((is_software, gpus.len()), (arguments.contains(&"soft"), 1));
@@ -240,9 +250,9 @@ fn an_oriond_outside_of_a_pool_refuses_a_lease_and_one_in_it_what_leases_say() {
     let refused = Client::try_attach(&outside, Transport::Tcp, &caller, Tuning::default()).err().expect("refused");
     assert!(refused.text.contains("belongs to no pool"), "{}", refused.text);
     for options in [&["--memory-limit", "1 GiB"][..], &["--vgpus", "2"]] {
-        let folder = folder_of("beside");
+        let folder = Folder(folder_of("beside"));
         let mut command = Command::new(env!("CARGO_BIN_EXE_oriond"));
-        command.args(["serve", "--driver", "echo", "--listen", "127.0.0.1:0", "--pool"]).arg(folder.join("s"));
+        command.args(["serve", "--driver", "echo", "--listen", "127.0.0.1:0", "--pool"]).arg(folder.0.join("s"));
         let output = command.args(options).output().expect("starting oriond");
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(!output.status.success() && said.contains(options[0]) && said.contains("contradict"), "{said}");
