@@ -4,8 +4,9 @@
 # NVIDIA's EULA lets you download them; it does not let us ship them.
 #   cuda-toolchain.sh [WHAT]    prints another folder instead: with nvrtc that of libnvrtc.so.13, with cupti one with
 #                               CUPTI's include and lib, with nvml that of nvml.h, with frameworks that of the
-#                               packages of a Python with TensorFlow, JAX, CuPy, Triton and numba, with nvml-tools one
-#                               with nvidia-smi, bin/nvitop and a Python that has pynvml
+#                               packages of a Python with TensorFlow, JAX, CuPy, Triton and numba, with pytorch that
+#                               of a Python 3.7 or 3.8 with PyTorch 1.5.1, with nvml-tools one with nvidia-smi,
+#                               bin/nvitop and a Python that has pynvml
 set -euo pipefail
 
 root=$(git -C "$(dirname "$0")" rev-parse --show-toplevel 2>/dev/null || (cd "$(dirname "$0")/../.." && pwd))
@@ -121,6 +122,28 @@ if [ "${1:-}" = frameworks ]; then
         cp "$list" "$root/.frameworks/complete"
     fi
     echo "$packages"
+    exit 0
+fi
+
+if [ "${1:-}" = pytorch ]; then
+    # The last release whose wheels carry PTX, for a Python that has such wheels.
+    folder="$root/.pytorch"
+    if [ ! -e "$folder/complete" ]; then
+        python=
+        for candidate in python3.8 python3.7 "$HOME"/.pyenv/versions/3.[78].*/bin/python; do
+            [ -n "$python" ] || ! "$candidate" --version >/dev/null 2>&1 || python=$candidate
+        done
+        if [ -z "$python" ]; then
+            echo "PyTorch 1.5.1 has wheels for Python 3.7 and 3.8, and neither is here as python3.7 or python3.8" >&2
+            exit 1
+        fi
+        echo "downloading PyTorch 1.5.1 into $folder, 0.7 GB" >&2
+        rm -rf "$folder"
+        "$python" -m venv "$folder"
+        "$folder/bin/python" -m pip install --quiet --no-cache-dir --only-binary=:all: --no-deps torch==1.5.1 numpy >&2
+        touch "$folder/complete"
+    fi
+    echo "$folder"
     exit 0
 fi
 

@@ -142,6 +142,9 @@ def facts(options, seconds):
     for mode in run.MODES:
         prefix = [] if mode == "native" else [options.orion_run, "--transport", mode, "--"]
         command = [*prefix, beside("orion-facts", options), "--quiet"]
+        if mode not in ("native", "shm"):
+            # Files that several programs map are registered where they run beside their GPU.
+            command += ["--skip", "shared_file"]
         (options.out / f"facts.{mode}").unlink(missing_ok=True)
         status = tell(f"facts.{mode}", command, options, seconds)
         if status is None:
