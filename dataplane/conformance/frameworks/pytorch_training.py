@@ -33,7 +33,7 @@ CALLS = {
     "layer_norm": lambda x, rows, picture: F.layer_norm(x, (257,)),
     "batch_norm": lambda x, rows, picture: F.batch_norm(picture, None, None, training=True),
     "max_pool2d, avg_pool2d": lambda x, rows, picture: F.max_pool2d(picture, 2) + F.avg_pool2d(picture, 2),
-    "interpolate": lambda x, rows, picture: F.interpolate(picture, scale_factor=2, mode="bilinear", align_corners=True),
+    "interpolate": lambda x, rows, picture: F.interpolate(picture, size=32, mode="bilinear", align_corners=True),
     "embedding": lambda x, rows, picture: F.embedding(rows, x),
     "gelu": lambda x, rows, picture: F.gelu(x),
     "half": lambda x, rows, picture: (x.half() * 2).float() if x.is_cuda else (x.half().float() * 2),
