@@ -1,7 +1,7 @@
 """PyTorch's release wheels up to 1.5.1 carry PTX of their kernels. These compute what the CPU computes, and train.
 
-cuBLAS, cuDNN and cuFFT are in the wheel as machine code alone. So matrices are multiplied by products and sums here, and
-convolutions are depthwise, of which PyTorch has kernels of its own."""
+cuBLAS, cuDNN and cuFFT are in the wheel as machine code alone. So matrices are multiplied by products and sums here,
+and convolutions are depthwise, of which PyTorch has kernels of its own."""
 
 import sys
 

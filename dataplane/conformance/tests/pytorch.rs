@@ -1,5 +1,5 @@
-//! PyTorch, as it comes from PyPI, computes and trains on the software GPU as on the CPU: the releases up to 1.5.1, whose
-//! wheels carry PTX. They take a Python of their time, so this is no part of what is tested everywhere.
+//! PyTorch, as it comes from PyPI, computes and trains on the software GPU as on the CPU: the releases up to 1.5.1,
+//! whose wheels carry PTX. They take a Python of their time, so this is no part of what is tested everywhere.
 
 #[allow(dead_code, reason = "programs are started with an environment of their own here")]
 mod orion;
