@@ -1,15 +1,14 @@
 #!/usr/bin/env bash
 # Every test of Orion that needs no GPU. Ends with "N passed, N failed" and a failing status if anything failed.
-#   ./test.sh            all steps but pytorch, sanitize, vm and vsock
+#   ./test.sh            all steps but sanitize, vm and vsock
 #   ./test.sh STEP…      some of: format lint generated build unit pool suite loom facts programs readme frameworks
-#                        fuzz attack portable guest pytorch sanitize vm vsock
+#                        fuzz attack portable guest sanitize vm vsock
 # build makes every program once, and tests that start some then build none; without it each builds those it needs.
 # pool is a pool of real processes and its bad days, which wait more than they work, so more of them run at a time.
 # attack is a hostile client for 40 s; named, for an hour (ORION_ATTACK_SECONDS, ORION_ATTACK_SEED). Before, what
 # makes the server keep ever more, two seconds each (ORION_ATTACK_GROW_SECONDS), and what takes a GPU's time from
 # others, three seconds each (ORION_ATTACK_LEASES_SECONDS).
 # portable runs the facts in an old Debian with what ./install.sh --portable makes, where there is root and debootstrap.
-# pytorch has PyTorch 1.5.1, the last release with PTX, train on the software GPU; it takes a Python 3.7 or 3.8.
 # sanitize is AddressSanitizer over the unsafe code, and over shim and server while the facts run. It takes a build of
 # its own.
 # vm attaches bpf's programs in a virtual machine with Debian's own kernel, which is another one than here (bpf/vm.sh),
@@ -163,7 +162,7 @@ step loom loom
 step facts tests facts heap matrix rounds limits lost guest
 step programs tests programs
 step readme tests readme install
-step frameworks tests frameworks coverage
+step frameworks tests frameworks pytorch coverage
 step fuzz fuzz
 step attack attack
 step portable tests portable
@@ -178,8 +177,6 @@ if [ "$wanted" = "  " ] && ! can_boot; then
 else
     step guest dataplane/conformance/vm/guest.sh ${ORION_BUILT:+"${CARGO_TARGET_DIR:-target}/debug"}
 fi
-[[ "$wanted" != *" pytorch "* ]] ||
-    step pytorch cargo test "${everything[@]}" --test pytorch -- --ignored --nocapture
 [[ "$wanted" != *" sanitize "* ]] || step sanitize sanitize
 [[ "$wanted" != *" vm "* ]] || for script in bpf/vm dataplane/conformance/vm/{rdma,nodes}; do step vm "$script.sh"; done
 [[ "$wanted" != *" vsock "* ]] || step vsock dataplane/conformance/vm/vsock.sh

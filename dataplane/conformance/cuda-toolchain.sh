@@ -5,8 +5,8 @@
 #   cuda-toolchain.sh [WHAT]    prints another folder instead: with nvrtc that of libnvrtc.so.13, with cupti one with
 #                               CUPTI's include and lib, with nvml that of nvml.h, with frameworks that of the
 #                               packages of a Python with TensorFlow, JAX, CuPy, Triton and numba, with pytorch that
-#                               of a Python 3.7 or 3.8 with PyTorch 1.5.1, with nvml-tools one with nvidia-smi,
-#                               bin/nvitop and a Python that has pynvml
+#                               of a Python 3.7 or 3.8 with PyTorch 1.5.1 (it exits with 3 where there is none), with
+#                               nvml-tools one with nvidia-smi, bin/nvitop and a Python that has pynvml
 set -euo pipefail
 
 root=$(git -C "$(dirname "$0")" rev-parse --show-toplevel 2>/dev/null || (cd "$(dirname "$0")/../.." && pwd))
@@ -135,7 +135,7 @@ if [ "${1:-}" = pytorch ]; then
         done
         if [ -z "$python" ]; then
             echo "PyTorch 1.5.1 has wheels for Python 3.7 and 3.8, and neither is here as python3.7 or python3.8" >&2
-            exit 1
+            exit 3
         fi
         echo "downloading PyTorch 1.5.1 into $folder, 0.7 GB" >&2
         rm -rf "$folder"
