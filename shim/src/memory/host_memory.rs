@@ -19,7 +19,7 @@ use orion_cuda::sys::*;
 use orion_ring::Heap;
 use orion_wire::message::address::ClaimedPlace;
 use orion_wire::message::host_memory::{MemHostAlloc, MemHostRegister, PagesOf, Pinned};
-use orion_wire::record::HeapRange;
+use orion_wire::record::{HeapRange, SharedMemory};
 
 use crate::answer::posted;
 use crate::session::call::{call, post};
@@ -148,27 +148,10 @@ pub fn released(s: &Session, range: HeapRange) -> bool {
     true
 }
 
-/// Host memory that both sides see, at one address.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Shared {
-    Heap(HeapRange),
-    /// Of a file that both have mapped, and nothing has to be brought.
-    File,
-}
-
-impl Shared {
-    pub fn heap(self) -> Option<HeapRange> {
-        match self {
-            Shared::Heap(range) => Some(range),
-            Shared::File => None,
-        }
-    }
-}
-
 /// What memory that both sides see has all of `bytes` at `address`, if any.
-pub fn shared(s: &Session, address: u64, bytes: u64) -> Option<Shared> {
+pub fn shared(s: &Session, address: u64, bytes: u64) -> Option<SharedMemory> {
     if let Some(offset) = s.heap.offset_of(address, bytes) {
-        return Some(Shared::Heap(HeapRange { offset, bytes }));
+        return Some(SharedMemory::Heap(HeapRange { offset, bytes }));
     }
     // Relaxed: whoever registered the memory told this thread so by other means.
     if !s.host_memory.any_registered.load(Ordering::Relaxed) {
@@ -181,9 +164,9 @@ pub fn shared(s: &Session, address: u64, bytes: u64) -> Option<Shared> {
     }
     match range.kind {
         MemoryKind::RegisteredHost => {
-            Some(Shared::Heap(HeapRange { offset: range.owner + (address - page_of(range.base)), bytes }))
+            Some(SharedMemory::Heap(HeapRange { offset: range.owner + (address - page_of(range.base)), bytes }))
         }
-        MemoryKind::RegisteredFile => Some(Shared::File),
+        MemoryKind::RegisteredFile => Some(SharedMemory::File),
         _ => None,
     }
 }

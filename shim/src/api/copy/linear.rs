@@ -17,15 +17,14 @@ use orion_wire::message::calls;
 use orion_wire::message::copy::{CopyIn, CopyInInline, CopyOut, CopyOutInline};
 use orion_wire::message::copy::{CopyOutInlineReply, CopyOutReply, Source};
 use orion_wire::message::field::{Existing, STREAM, Size};
-use orion_wire::record::HeapRange;
+use orion_wire::record::{HeapRange, SharedMemory};
 
 use crate::answer::posted;
 use crate::memory::copy::{is_known, post_or_call};
-use crate::memory::host_memory::{self, Shared};
-use crate::memory::in_step;
 use crate::memory::payload::{INLINE_BYTES_MAX, announce};
 use crate::memory::reading::Reading;
 use crate::memory::staging::Staging;
+use crate::memory::{host_memory, in_step};
 use crate::objects::synchronize;
 use crate::session::attached::session;
 use crate::session::call::{call, post, post_sealed, start, start_sealed, try_post};
@@ -46,7 +45,7 @@ const CHUNKS_IN_FLIGHT: usize = 8;
 pub enum Side {
     Device,
     /// The same bytes at the same address in the worker.
-    Shared(Shared),
+    Shared(SharedMemory),
     Pageable,
 }
 

@@ -21,19 +21,19 @@ use orion_wire::message::address::{ClaimedDevice, ClaimedHost, ClaimedPlace};
 use orion_wire::message::copy::{self as message, CopySide};
 use orion_wire::message::field::Halves;
 use orion_wire::message::graph_node::MemOp;
-use orion_wire::record::HeapRange;
+use orion_wire::record::{HeapRange, SharedMemory};
 
 use crate::worker::driver::log as driver_log;
 use crate::worker::outcome::Stop;
 use crate::worker::session::Session;
 use crate::worker::state::addresses::{Addresses, DeviceAddress, GRANULE, line, rows, span};
-use crate::worker::state::pinned::{Alias, Shared};
+use crate::worker::state::pinned::Alias;
 
 /// Host memory shared with the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HostSpan {
     address: u64,
-    memory: Shared,
+    memory: SharedMemory,
 }
 
 impl HostSpan {
@@ -344,9 +344,9 @@ impl Side {
 }
 
 /// What shared host memory lies at an address, if all of `bytes` is such memory.
-fn shared_memory(s: &Session, address: u64, bytes: u64) -> Option<Shared> {
+fn shared_memory(s: &Session, address: u64, bytes: u64) -> Option<SharedMemory> {
     match s.heap.offset_of(address, bytes) {
-        Some(offset) => Some(Shared::Heap(HeapRange { offset, bytes })),
+        Some(offset) => Some(SharedMemory::Heap(HeapRange { offset, bytes })),
         None => s.host_memory.at(address, bytes),
     }
 }

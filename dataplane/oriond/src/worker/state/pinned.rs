@@ -2,42 +2,25 @@
 
 use std::collections::BTreeMap;
 
-use orion_wire::record::HeapRange;
+use orion_wire::record::{HeapRange, SharedMemory};
 
 use crate::worker::state::fence::Fence;
 use crate::worker::state::graphs::Unused;
-
-/// Memory that the session shares with its client, at one address.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Shared {
-    Heap(HeapRange),
-    /// Of a file that the client has registered. Only the driver touches it: who cuts the file short takes the pages.
-    File,
-}
-
-impl Shared {
-    pub fn heap(self) -> Option<HeapRange> {
-        match self {
-            Shared::Heap(range) => Some(range),
-            Shared::File => None,
-        }
-    }
-}
 
 /// What is mapped at an address of the application's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Alias {
     pub bytes: u64,
-    pub of: Shared,
+    pub of: SharedMemory,
 }
 
 impl Alias {
     pub fn of_heap(range: HeapRange) -> Alias {
-        Alias { bytes: range.bytes, of: Shared::Heap(range) }
+        Alias { bytes: range.bytes, of: SharedMemory::Heap(range) }
     }
 
     pub fn of_file(bytes: u64) -> Alias {
-        Alias { bytes, of: Shared::File }
+        Alias { bytes, of: SharedMemory::File }
     }
 }
 
@@ -63,13 +46,13 @@ impl Pinned {
     }
 
     /// What is mapped at all of a range, if one alias has it.
-    pub fn at(&self, address: u64, bytes: u64) -> Option<Shared> {
+    pub fn at(&self, address: u64, bytes: u64) -> Option<SharedMemory> {
         let (base, alias) = self.aliases.range(..=address).next_back()?;
         let inside = address - base;
         let is_whole = inside.checked_add(bytes)? <= alias.bytes;
         is_whole.then(|| match alias.of {
-            Shared::Heap(range) => Shared::Heap(HeapRange { offset: range.offset + inside, bytes }),
-            Shared::File => Shared::File,
+            SharedMemory::Heap(range) => SharedMemory::Heap(HeapRange { offset: range.offset + inside, bytes }),
+            SharedMemory::File => SharedMemory::File,
         })
     }
 
@@ -87,8 +70,8 @@ mod tests {
         let mut pinned = Pinned::default();
         pinned.aliases.insert(0x10000, Alias::of_heap(HeapRange { offset: 0x4000, bytes: 0x2000 }));
         pinned.aliases.insert(0x12000, Alias::of_file(0x1000));
-        assert_eq!(pinned.at(0x11000, 0x1000), Some(Shared::Heap(HeapRange { offset: 0x5000, bytes: 0x1000 })));
-        assert_eq!(pinned.at(0x12800, 0x800), Some(Shared::File));
+        assert_eq!(pinned.at(0x11000, 0x1000), Some(SharedMemory::Heap(HeapRange { offset: 0x5000, bytes: 0x1000 })));
+        assert_eq!(pinned.at(0x12800, 0x800), Some(SharedMemory::File));
         let outside = [(0xfff, 1), (0x11000, 0x1001), (0x12800, 0x801), (0x13000, 1), (0x12000, u64::MAX)];
         outside.iter().for_each(|(at, bytes)| assert_eq!(pinned.at(*at, *bytes), None, "{bytes} at {at:#x}"));
         assert!(pinned.takes(0x1000, 0x4000) && !pinned.takes(0x1001, 0x4000) && !pinned.takes(u64::MAX, 0x4000));
