@@ -4,6 +4,7 @@
   free             gives all of it back
   churn COUNT      allocates and frees so many times, a MiB at a time and at most eight
   work SECONDS     has the device work all the time, for so long
+  busy SECONDS     likewise, and answers what NVML says to it of the device's utilization
   look             has look.py look, from within this program, and answers what that does
 Each other line is answered by one: bytes that cuMemGetInfo says are used, and bytes that cuDeviceTotalMem says there
 are."""
@@ -77,6 +78,15 @@ def work(seconds):
         call("cuCtxSynchronize")
 
 
+def utilization():
+    nvml = ctypes.CDLL("libnvidia-ml.so.1")
+    device, rates = ctypes.c_void_p(), (ctypes.c_uint * 2)()
+    assert nvml.nvmlInit_v2() == 0
+    assert nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(device)) == 0
+    assert nvml.nvmlDeviceGetUtilizationRates(device, rates) == 0
+    return rates[0]
+
+
 def main():
     call("cuInit", 0)
     context = ctypes.c_void_p()
@@ -93,6 +103,10 @@ def main():
                 call("cuMemFree_v2", held.pop())
         elif word == "work":
             work(float(numbers[0]))
+        elif word == "busy":
+            work(float(numbers[0]))
+            print(utilization(), flush=True)
+            continue
         elif word == "look":
             script = pathlib.Path(__file__).with_name("look.py")
             subprocess.run([sys.executable, script], input=b"\n", check=True)

@@ -236,23 +236,25 @@ fn utilization_is_told_where_the_gpus_time_is_divided() {
         text.trim_end().parse::<u32>().unwrap_or_else(|_| panic!("no number: {text}"))
     };
     // A busy machine has no time for the program's half now and then.
-    let sees = |what: &str, range: std::ops::RangeInclusive<u32>| {
+    fn sees(what: &str, range: std::ops::RangeInclusive<u32>, mut seen: impl FnMut() -> u32) {
         let (began, mut all) = (std::time::Instant::now(), Vec::new());
         while all.last().is_none_or(|percent| !range.contains(percent)) {
             assert!(began.elapsed().as_secs() < 20, "{what}: {all:?}");
             all.push(seen());
         }
-    };
-    sees("before it works", 0..=0);
+    }
+    sees("before it works", 0..=0, seen);
+    // It asks when the work is over, so that a part of the second is idle.
+    sees("in the program", 20..=55, || program.ask("busy 1.5").parse().expect("a number"));
     program.say("work 25");
-    sees("while it works", 40..=55);
+    sees("while it works", 40..=55, seen);
     let script = "import pynvml as n; n.nvmlInit(); h = n.nvmlDeviceGetHandleByIndex(0); \
                   p = n.nvmlDeviceGetProcessUtilization(h, 0)[0]; print(p.pid, p.smUtil)";
     let said = server.output(&tools.join("bin/python"), &["-c", script]);
     let of_program = said.trim_end().strip_prefix(&format!("{pid} ")).and_then(|busy| busy.parse::<u32>().ok());
     assert!(of_program.is_some_and(|percent| (20..=60).contains(&percent)), "{said}");
     program.hear();
-    sees("when it has ended", 0..=0);
+    sees("when it has ended", 0..=0, seen);
 }
 
 #[test]

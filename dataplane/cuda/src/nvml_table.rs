@@ -20,6 +20,8 @@ pub struct Functions {
     pub driver_version: unsafe extern "C" fn(version: *mut i32) -> CUresult,
     /// What is used of a device, by this process if it has a session, else by the user's programs.
     pub usage: unsafe extern "C" fn(index: usize, usage: *mut Usage) -> CUresult,
+    /// For how much of the last second a device worked for the user's programs, or [`UNKNOWN`].
+    pub busy: unsafe extern "C" fn(index: usize, percent: *mut u32) -> CUresult,
     /// Those programs. `processes` has room for `room`, and `count` says how many there are.
     pub processes: unsafe extern "C" fn(processes: *mut Process, room: usize, count: *mut usize) -> CUresult,
     /// [`PEER_ACCESS`] where the first device can access the second one's memory, and [`PEER_ATOMICS`].
@@ -54,8 +56,6 @@ pub struct Device {
 pub struct Usage {
     pub total: u64,
     pub used: u64,
-    /// Of the time lately in which the device had something to do, or [`UNKNOWN`].
-    pub busy_percent: u32,
 }
 
 /// A program that uses a device.
@@ -65,6 +65,7 @@ pub struct Process {
     pub pid: u32,
     pub device: u32,
     pub used: u64,
+    /// As the device's.
     pub busy_percent: u32,
     pub name: [u8; 64],
 }

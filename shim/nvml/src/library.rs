@@ -79,6 +79,17 @@ pub fn usage(index: usize) -> Result<Usage, nvmlReturn_t> {
     }
 }
 
+/// For how much of the last second a device worked, in percent, or `UNKNOWN`.
+pub fn busy(index: usize) -> Result<u32, nvmlReturn_t> {
+    let table = initialized()?;
+    let mut percent = 0;
+    // SAFETY: a place of our own.
+    match unsafe { (table.busy)(index, &mut percent) } {
+        CUDA_SUCCESS => Ok(percent),
+        code => Err(code_of(code)),
+    }
+}
+
 pub fn processes() -> Result<Vec<Process>, nvmlReturn_t> {
     let table = initialized()?;
     let mut processes = Vec::with_capacity(PROCESSES_MAX);

@@ -17,7 +17,7 @@ use crate::state::session::Greeted;
 
 pub fn table() -> *const c_void {
     static TABLE: Functions =
-        Functions { size: size_of::<Functions>(), ready, devices, driver_version, usage, processes, peer_access };
+        Functions { size: size_of::<Functions>(), ready, devices, driver_version, usage, busy, processes, peer_access };
     std::ptr::from_ref(&TABLE).cast()
 }
 
@@ -57,10 +57,7 @@ unsafe extern "C" fn usage(index: usize, usage: *mut Usage) -> CUresult {
     code(attach::greet().and_then(|greeted| {
         let device = greeted.devices.get(index).ok_or(CUDA_ERROR_INVALID_DEVICE)?;
         let found = match attached::attached() {
-            Ok(_) => {
-                let busy_percent = attach::programs().map_or(UNKNOWN, |all| busy(index, &all));
-                Usage { total: device.total_memory, used: used_here(index, device)?, busy_percent }
-            }
+            Ok(_) => Usage { total: device.total_memory, used: used_here(index, device)? },
             Err(_) => of_programs(index, device, &attach::programs()?),
         };
         // SAFETY: a place of the library's.
@@ -94,11 +91,22 @@ fn of_programs(index: usize, device: &hello::Device, programs: &[Program]) -> Us
         false => (device.total_memory, vgpus().map(|v| v.used).max().unwrap_or(0)),
     };
     let total = if vgpus().next().is_none() { device.total_memory } else { total };
-    Usage { total, used, busy_percent: busy(index, programs) }
+    Usage { total, used }
+}
+
+/// Also who has a session asks the server: the arbiter there counts.
+unsafe extern "C" fn busy(index: usize, percent: *mut u32) -> CUresult {
+    code(attach::greet().and_then(|greeted| {
+        greeted.devices.get(index).ok_or(CUDA_ERROR_INVALID_DEVICE)?;
+        let found = busy_for(index, &attach::programs()?);
+        // SAFETY: a place of the library's.
+        unsafe { percent.write(found) };
+        Ok(())
+    }))
 }
 
 /// For how much of the last second a device worked for these programs, where that is known: they take turns.
-fn busy(index: usize, programs: &[Program]) -> u32 {
+fn busy_for(index: usize, programs: &[Program]) -> u32 {
     let vgpus = programs.iter().flat_map(|p| &p.vgpus).filter(|vgpu| vgpu.device as usize == index);
     let known = vgpus.map(|vgpu| vgpu.busy_percent).filter(|busy| *busy != UNKNOWN);
     known.reduce(|one, other| (one + other).min(100)).unwrap_or(UNKNOWN)

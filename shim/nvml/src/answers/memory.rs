@@ -37,7 +37,7 @@ pub unsafe fn nvmlDeviceGetMemoryInfo_v2(device: nvmlDevice_t, memory: *mut nvml
 /// Total and free bytes. What is used is never more than there is, though what a context takes may have been charged
 /// beyond the limit.
 fn memory_of(index: usize) -> Result<(c_ulonglong, c_ulonglong), nvmlReturn_t> {
-    let Usage { total, used, .. } = library::usage(index)?;
+    let Usage { total, used } = library::usage(index)?;
     Ok((total, total.saturating_sub(used)))
 }
 
@@ -45,7 +45,7 @@ fn memory_of(index: usize) -> Result<(c_ulonglong, c_ulonglong), nvmlReturn_t> {
 /// that is 0 wherever the first is known.
 pub unsafe fn nvmlDeviceGetUtilizationRates(device: nvmlDevice_t, utilization: *mut nvmlUtilization_t) -> nvmlReturn_t {
     answer(known(device).and_then(|(i, _)| {
-        let gpu = match library::usage(i)?.busy_percent {
+        let gpu = match library::busy(i)? {
             UNKNOWN => return Err(NVML_ERROR_NOT_SUPPORTED),
             percent => percent,
         };
