@@ -84,7 +84,8 @@ attack() {
     "$built/orion-attack" canary --oriond "$built/oriond" || return 1
     "$built/orion-attack" grow --oriond "$built/oriond" --seconds "${ORION_ATTACK_GROW_SECONDS:-2}" || return 1
     "$built/orion-attack" leases --oriond "$built/oriond" --seconds "${ORION_ATTACK_LEASES_SECONDS:-3}" || return 1
-    "$built/orion-attack" run --oriond "$built/oriond" \
+    # Sessions move from one engine to the other meanwhile, whatever they do.
+    ORION_SOFT_MOVES_US=20000 "$built/orion-attack" run --oriond "$built/oriond" \
         --seconds "${ORION_ATTACK_SECONDS:-$seconds}" ${ORION_ATTACK_SEED:+--seed "$ORION_ATTACK_SEED"}
 }
 
