@@ -1,6 +1,7 @@
 //! Whether the two sides of a session have the same memory.
 
 use crate::codec::Fault;
+use crate::record::HeapRange;
 
 /// The first of the three things in which carriers differ; the others are how the other side is rung and how its end
 /// is seen.
@@ -36,6 +37,24 @@ impl Pages {
             0 => Ok(Pages::Shared),
             1 => Ok(Pages::Mirrored),
             _ => Err(Fault("pages that are neither shared nor mirrored")),
+        }
+    }
+}
+
+/// Host memory that client and worker both have, at one address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SharedMemory {
+    Heap(HeapRange),
+    /// Of a file that the client has registered and the worker has mapped: nothing has to be brought. Only the driver
+    /// touches it there, for whoever cuts the file short takes the pages.
+    File,
+}
+
+impl SharedMemory {
+    pub fn heap(self) -> Option<HeapRange> {
+        match self {
+            SharedMemory::Heap(range) => Some(range),
+            SharedMemory::File => None,
         }
     }
 }

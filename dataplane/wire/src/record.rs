@@ -60,24 +60,6 @@ impl Header {
     }
 }
 
-/// Host memory that client and worker both have, at one address.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SharedMemory {
-    Heap(HeapRange),
-    /// Of a file that the client has registered and the worker has mapped: nothing has to be brought. Only the driver
-    /// touches it there, for whoever cuts the file short takes the pages.
-    File,
-}
-
-impl SharedMemory {
-    pub fn heap(self) -> Option<HeapRange> {
-        match self {
-            SharedMemory::Heap(range) => Some(range),
-            SharedMemory::File => None,
-        }
-    }
-}
-
 /// A range of the session's host heap, which both sides see: how payloads too large for a record travel.
 ///
 /// In a command the bytes were written by the client before the record; over TCP its carrier sends them

@@ -19,7 +19,8 @@ use orion_cuda::sys::*;
 use orion_ring::Heap;
 use orion_wire::message::address::ClaimedPlace;
 use orion_wire::message::host_memory::{MemHostAlloc, MemHostRegister, PagesOf, Pinned};
-use orion_wire::record::{HeapRange, SharedMemory};
+use orion_wire::pages::SharedMemory;
+use orion_wire::record::HeapRange;
 
 use crate::answer::posted;
 use crate::session::call::{call, post};

@@ -17,7 +17,8 @@ use orion_wire::message::calls;
 use orion_wire::message::copy::{CopyIn, CopyInInline, CopyOut, CopyOutInline};
 use orion_wire::message::copy::{CopyOutInlineReply, CopyOutReply, Source};
 use orion_wire::message::field::{Existing, STREAM, Size};
-use orion_wire::record::{HeapRange, SharedMemory};
+use orion_wire::pages::SharedMemory;
+use orion_wire::record::HeapRange;
 
 use crate::answer::posted;
 use crate::memory::copy::{is_known, post_or_call};

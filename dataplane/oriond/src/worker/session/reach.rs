@@ -21,7 +21,8 @@ use orion_wire::message::address::{ClaimedDevice, ClaimedHost, ClaimedPlace};
 use orion_wire::message::copy::{self as message, CopySide};
 use orion_wire::message::field::Halves;
 use orion_wire::message::graph_node::MemOp;
-use orion_wire::record::{HeapRange, SharedMemory};
+use orion_wire::pages::SharedMemory;
+use orion_wire::record::HeapRange;
 
 use crate::worker::driver::log as driver_log;
 use crate::worker::outcome::Stop;

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use orion_wire::record::{HeapRange, SharedMemory};
+use orion_wire::pages::SharedMemory;
+use orion_wire::record::HeapRange;
 
 use crate::worker::state::fence::Fence;
 use crate::worker::state::graphs::Unused;
