@@ -33,7 +33,7 @@ const FILES: &[u64] = &[
     // dataplane/wire/src/lib.rs
     0x299139646bcc9ac2,
     // dataplane/wire/src/pages.rs
-    0x16f58c4d125ccefb,
+    0xe0874bf9763e5c9f,
     // dataplane/wire/src/record.rs
     0xf388b2866feae0b2,
     // dataplane/wire/src/refusal.rs
