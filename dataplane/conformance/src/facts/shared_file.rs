@@ -27,6 +27,7 @@ facts! { shared_file:
         a_stream_waits_and_writes_there,
         parts_of_it_are_registered_each_by_itself,
         a_copy_beyond_what_is_registered_is_invalid_value,
+        it_may_end_inside_a_page,
         it_may_have_lost_its_name,
         registering_it_twice_is_already_registered,
         it_can_be_registered_again,
@@ -324,6 +325,23 @@ fn a_copy_beyond_what_is_registered_is_invalid_value(cu: &'static Cuda) -> Verdi
 }
 
 /// NCCL removes it when all have it.
+fn it_may_end_inside_a_page(cu: &'static Cuda) -> Verdict {
+    // NCCL's between two GPUs have 9,637,892 bytes.
+    let bytes = PAGE + 132;
+    let file = nameless(bytes);
+    let (here, there) = (Mapped::new(&file, 0, bytes), Mapped::new(&file, 0, bytes));
+    here.register(cu)?;
+    let (module, increment) = cu.kernel("increment")?;
+    let last = bytes - 4;
+    write(there.at(last), 41u32);
+    ok!(cu.launch_on(increment, here.device(last), null_mut()));
+    ok!(cu.cuCtxSynchronize());
+    same!(read::<u32>(there.at(last)), 42);
+    here.unregister(cu)?;
+    ok!(cu.cuModuleUnload(module));
+    Ok(())
+}
+
 fn it_may_have_lost_its_name(cu: &'static Cuda) -> Verdict {
     let named = Named::new(PAGE);
     let (here, there) = (Mapped::new(&named.file, 0, PAGE), Mapped::new(&named.file, 0, PAGE));

@@ -163,7 +163,10 @@ fn what_is_no_file_in_memory_is_refused_in_words() {
             s.refused(what, again(&file, flags).as_fd(), "not open for reading and writing");
         }
         s.refused("as a path", again(&file, libc::O_PATH).as_fd(), "");
-        s.refused("too small", in_memory(PAGE - 1).as_fd(), "ends before the range");
+        s.refused("too small", in_memory(0).as_fd(), "ends before the range");
+        let small = in_memory(PAGE + 1);
+        s.hand_over(small.as_fd());
+        assert_eq!(s.register(PAGE, 2 * PAGE, PLACE), CUDA_ERROR_INVALID_VALUE);
         let sealed = in_memory(PAGE);
         // SAFETY: a descriptor of ours.
         assert_eq!(unsafe { libc::fcntl(sealed.as_raw_fd(), libc::F_ADD_SEALS, libc::F_SEAL_WRITE) }, 0);

@@ -120,7 +120,8 @@ fn register_of_file(s: &mut Session, q: &MemHostRegister) -> Handled {
         Ok(file) => file,
         Err(why) => return refuse(&why, CUDA_ERROR_NOT_SUPPORTED),
     };
-    let Ok(range) = q.range.check(file.bytes) else {
+    // A file that ends inside a page has the whole page, as far as mappings and the GPU are concerned.
+    let Ok(range) = q.range.check(file.bytes.next_multiple_of(PAGE)) else {
         return refuse(&format!("it has {} bytes and ends before the range", file.bytes), CUDA_ERROR_INVALID_VALUE);
     };
     let address = s.mappable(q.address, range.bytes)?;
