@@ -25,7 +25,6 @@ mod choice;
 mod cleaner;
 mod cli;
 mod compilers;
-mod driver;
 mod pool;
 mod transport;
 mod units;
@@ -92,7 +91,7 @@ fn run(cli: &Cli) -> Result<ExitStatus, Failure> {
         // Triton asks ldconfig for libcuda unless told where it is.
         .env("TRITON_LIBCUDA_PATH", &place.folder);
     // JAX does not look for a GPU where none of NVIDIA's device files is, and nothing in its environment changes that.
-    if !driver::has_device_files() {
+    if !orion_cuda::find::has_device_files() {
         place.write_module(JAX_PLUGIN, include_str!("../python/jax_plugins/orion/__init__.py"))?;
     }
     // A real GPU runs machine code too, and what GPU another server has, only that server knows.
@@ -235,7 +234,7 @@ fn start_oriond(
     let oriond = find(home, &["oriond", "../lib/orion/oriond", "../libexec/orion/oriond"]).ok_or_else(|| {
         format!("there is no oriond beside {}; build it with `cargo build --release`", home.display())
     })?;
-    let driver = if cli.software_gpu { None } else { driver::find() };
+    let driver = if cli.software_gpu { None } else { orion_cuda::find::driver() };
     let driver = match driver {
         Some(path) => path.into_os_string(),
         None => {

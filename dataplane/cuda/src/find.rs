@@ -23,8 +23,9 @@ pub fn has_device_files() -> bool {
     ["/dev/nvidia0", "/dev/nvidiactl", "/dev/dxg"].iter().any(|device| Path::new(device).exists())
 }
 
-/// The real driver, if there is one and a GPU to go with it.
-pub fn find() -> Option<PathBuf> {
+/// The real driver, if there is one and a GPU to go with it. It is looked for in the folders of `LD_LIBRARY_PATH`,
+/// where distributions and container runtimes put it, and in the loader's cache.
+pub fn driver() -> Option<PathBuf> {
     // The library is installed in many an image without a GPU in sight.
     if !["/dev/nvidiactl", "/dev/dxg"].iter().any(|device| Path::new(device).exists()) {
         return None;

@@ -12,5 +12,6 @@ pub mod cupti;
 #[allow(non_snake_case)]
 pub mod cupti_table;
 pub mod driver;
+pub mod find;
 pub mod names;
 pub mod nvml_table;

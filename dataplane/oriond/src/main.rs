@@ -223,8 +223,9 @@ struct Worker {
 /// What a worker needs to know besides its session.
 #[derive(Args, Debug, Clone)]
 pub struct WorkerOptions {
-    /// Path of the real libcuda.so.1, or "soft" for the software GPU
-    #[arg(long, default_value = "soft", value_name = "PATH|soft")]
+    /// Path of NVIDIA's libcuda.so.1, "soft" for the software GPU, or "auto": NVIDIA's where there is one and a GPU,
+    /// the software GPU elsewhere
+    #[arg(long, default_value = "auto", value_name = "PATH|soft|auto")]
     pub driver: String,
     /// Host memory that client and worker share: staging, pinned memory and large arguments. Only what is used costs
     /// memory
@@ -375,7 +376,7 @@ fn host_memory_bytes() -> u64 {
     (16 << 30).min(installed / 4)
 }
 
-fn serve(options: Serve, signals: &libc::sigset_t) -> Result<(), String> {
+fn serve(mut options: Serve, signals: &libc::sigset_t) -> Result<(), String> {
     refuse_limits(&options)?;
     let time = time(&options)?;
     if let Some(fd) = options.ready_fd {
@@ -409,6 +410,9 @@ fn serve(options: Serve, signals: &libc::sigset_t) -> Result<(), String> {
         Some(path) => Some(PathBuf::from(path)),
         None => Some(default_socket()),
     };
+    if options.worker.driver == "auto" {
+        options.worker.driver = driver_of_this_machine();
+    }
     check_driver(&options.worker.driver)?;
     if let ("soft", Some(path)) = (options.worker.driver.as_str(), &options.worker.cupti) {
         return Err(format!(
@@ -653,6 +657,26 @@ fn keep_from_workers(fd: i32) -> Result<(), String> {
     }
 }
 
+/// What `--driver auto` comes to. Whoever has a GPU is not to be served the software GPU without a word.
+fn driver_of_this_machine() -> String {
+    // After a start of the machine nobody may have used a GPU yet.
+    if std::path::Path::new("/proc/driver/nvidia/version").exists() {
+        make_device_files("auto");
+    }
+    if let Some(path) = orion_cuda::find::driver() {
+        return path.display().to_string();
+    }
+    if orion_cuda::find::has_device_files() {
+        tracing::warn!(
+            "this machine has NVIDIA's device files, and no libcuda.so.1 of NVIDIA's was found: what is served is the \
+             software GPU; give --driver PATH"
+        );
+    } else {
+        tracing::info!("this machine has no GPU of NVIDIA's: what is served is the software GPU");
+    }
+    "soft".to_owned()
+}
+
 /// What no worker could start with is said at once, and not by each that tries.
 fn check_driver(driver: &str) -> Result<(), String> {
     match driver {
@@ -663,9 +687,12 @@ fn check_driver(driver: &str) -> Result<(), String> {
         name if !name.contains('/') => Ok(()),
         path => match std::fs::File::open(path).and_then(|file| file.metadata()) {
             Ok(file) if file.is_file() => Ok(()),
-            Ok(_) => Err(format!("--driver {path} is not a file; give the path of NVIDIA's libcuda.so.1, or \"soft\"")),
+            Ok(_) => Err(format!(
+                "--driver {path} is not a file; give the path of NVIDIA's libcuda.so.1, \"soft\" or \"auto\""
+            )),
             Err(e) => Err(format!(
-                "opening the driver --driver {path} failed: {e}; give the path of NVIDIA's libcuda.so.1, or \"soft\""
+                "opening the driver --driver {path} failed: {e}; give the path of NVIDIA's libcuda.so.1, \"soft\" or \
+                 \"auto\""
             )),
         },
     }

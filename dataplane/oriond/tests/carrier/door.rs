@@ -434,6 +434,28 @@ fn a_driver_that_is_not_there_and_settings_that_make_no_sense_are_refused_at_onc
     }
 }
 
+/// Whoever names no driver has the GPU of the machine; that there is none is said.
+#[test]
+fn which_gpu_is_served_where_nobody_named_a_driver_is_told() {
+    let said = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_oriond"));
+        command.args(["serve", "--socket", "none", "--listen", "127.0.0.1:0", "--insecure"]).args(arguments);
+        let server = Oriond::start_as(&mut command);
+        wait_until("it serves", || server.log().contains("serving"));
+        server.log()
+    };
+    let told = "what is served is the software GPU";
+    for arguments in [&[][..], &["--driver", "auto"]] {
+        let said = said(arguments);
+        match orion_cuda::find::driver() {
+            Some(path) => assert!(said.contains(&path.display().to_string()), "{said}"),
+            None => assert!(said.contains(told), "{said}"),
+        }
+    }
+    let said = said(&["--driver", "soft"]);
+    assert!(!said.contains(told), "{said}");
+}
+
 #[test]
 fn silent_connections_are_closed_and_do_not_keep_others_out() {
     let server = Oriond::start(&[]);
