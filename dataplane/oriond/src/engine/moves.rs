@@ -1,5 +1,6 @@
 //! A session on its way to another engine.
 
+#[cfg(debug_assertions)]
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
