@@ -431,6 +431,10 @@ class Samples(unittest.TestCase):
         ours = "Device 0: 0x7f00 in 1.5e-3 ms\nResult = PASS\n[3, 0]: 10\n"
         self.assertIsNone(self.difference(ours, "[2, 1]: 10\nResult  = PASS\nDevice 1: 0x8a in 22 ms\n"))
 
+    def test_that_a_worker_was_waited_for_does_not_matter(self):
+        waited = "orion: tcp:127.0.0.1:7411 took the connection and has said nothing for 3 s; waiting up to 120 s\n"
+        self.assertIsNone(self.difference("PASS\n", f"{waited}PASS\n"))
+
     def test_what_needs_more_than_cuda_is_left_out(self):
         names = ["simpleGL", "EGLStream_CUDA_Interop", "vulkanImageCUDA", "boxFilterNPP", "simpleMPI", "clock_nvrtc"]
         self.assertEqual([name for name in names if not samples.FOREIGN.search(name)], [])
