@@ -162,6 +162,11 @@ pub fn find(at: u64) -> Option<Range> {
     (at - r.base < r.reach).then_some(*r)
 }
 
+/// Whether it lies in the host's memory, pinned or registered.
+pub fn is_hosts(at: u64) -> bool {
+    find(at).is_some_and(|r| matches!(r.kind, Kind::Host | Kind::Registered))
+}
+
 /// Whether any known range meets `[at, at + bytes)`.
 pub fn overlaps(at: u64, bytes: u64) -> bool {
     let Ok(t) = TABLE.read() else { return false };

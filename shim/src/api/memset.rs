@@ -7,7 +7,8 @@ use orion_wire::message::address::ClaimedDevice;
 use orion_wire::message::calls;
 
 use crate::memory::copy::{is_known, post_or_call};
-use crate::memory::in_step;
+use crate::memory::{host_memory, in_step};
+use crate::objects::synchronize;
 use crate::session::attached::session;
 use crate::session::context::needs_context;
 use crate::state::context;
@@ -21,7 +22,6 @@ fn is_settable(s: &Session, to: CUdeviceptr, bytes: usize, align: u64) -> bool {
     is_known(s, to, bytes) && to.is_multiple_of(align) && !elsewhere
 }
 
-/// On device memory neither form waits for the host.
 fn memset(
     op: u16,
     to: CUdeviceptr,
@@ -45,6 +45,21 @@ fn memset_here(op: u16, to: CUdeviceptr, bytes: usize, align: u64, encode: impl 
     answer.err().unwrap_or(CUDA_SUCCESS)
 }
 
+/// A fill of the host's memory is done when the call returns, as CUDA's "API synchronization behavior" has it; one of
+/// device memory goes on.
+fn at_once(s: CUstream, to: CUdeviceptr, bytes: usize, fill: impl FnOnce() -> CUresult) -> CUresult {
+    let is_hosts = bytes != 0 && session().is_ok_and(|s| host_memory::shared(s, to, 1).is_some());
+    match fill() {
+        CUDA_SUCCESS if is_hosts => synchronize::stream(s),
+        code => code,
+    }
+}
+
+/// Bytes from the first to the last of some rows.
+fn span(pitch: usize, row: usize, height: usize) -> usize {
+    if height == 0 { 0 } else { pitch.saturating_mul(height - 1).saturating_add(row) }
+}
+
 /// The four functions that fill with a value of one width.
 macro_rules! filling {
     ($field:ident: $value:ty, $at_once:ident, $in_stream:ident, $at_once_2d:ident, $in_stream_2d:ident) => {
@@ -52,7 +67,7 @@ macro_rules! filling {
         /// None beyond the C ABI.
         pub unsafe fn $at_once(d: CUstream, to: CUdeviceptr, value: $value, count: usize) -> CUresult {
             // SAFETY: nothing is asked of the caller.
-            unsafe { $in_stream(to, value, count, d) }
+            at_once(d, to, count, || unsafe { $in_stream(to, value, count, d) })
         }
 
         /// # Safety
@@ -75,7 +90,7 @@ macro_rules! filling {
             height: usize,
         ) -> CUresult {
             // SAFETY: nothing is asked of the caller.
-            unsafe { $in_stream_2d(to, pitch, value, width, height, d) }
+            at_once(d, to, span(pitch, width, height), || unsafe { $in_stream_2d(to, pitch, value, width, height, d) })
         }
 
         /// # Safety
@@ -89,7 +104,7 @@ macro_rules! filling {
             stream: CUstream,
         ) -> CUresult {
             let row = width.saturating_mul(size_of::<$value>());
-            let bytes = if height == 0 { 0 } else { pitch.saturating_mul(height - 1).saturating_add(row) };
+            let bytes = span(pitch, row, height);
             let (dstDevice, hStream) = (ClaimedDevice::new(to), stream as u64);
             let (dstPitch, Width, Height) = (pitch, width, height);
             let q = calls::$in_stream_2d { dstDevice, dstPitch, $field: value, Width, Height, hStream };

@@ -1,11 +1,14 @@
 //! Filling memory.
 
+use std::ffi::c_void;
 use std::ptr::null_mut;
+use std::time::Duration;
 
 use orion_cuda::sys::*;
 
 use crate::driver::Cuda;
 use crate::fact::{Verdict, answers, facts, ok, same};
+use crate::lab::read;
 
 facts! { memset:
     Context [
@@ -17,6 +20,8 @@ facts! { memset:
         past_the_end_is_invalid_value,
         two_dimensional_keeps_the_padding,
         two_dimensional_asynchronous,
+        of_the_hosts_memory_is_done_on_return,
+        of_registered_memory_is_done_on_return,
     ]
 }
 
@@ -81,4 +86,45 @@ fn two_dimensional_asynchronous(cu: &'static Cuda) -> Verdict {
     ok!(cu.cuStreamSynchronize(null_mut()));
     same!(cu.download::<u16>(address, 8)?, [3, 3, 0, 0, 3, 3, 0, 0]);
     cu.free(address)
+}
+
+extern "C" fn nap(_: *mut c_void) {
+    std::thread::sleep(Duration::from_millis(10));
+}
+
+/// Asynchronous to the host "except when the target is pinned host memory", as CUDA's "API synchronization behavior"
+/// has it. What is before it in the stream takes its time here.
+fn is_done_on_return(cu: &'static Cuda, memory: *mut c_void) -> Verdict {
+    let at = memory.addr() as u64;
+    let fills: [(&str, &dyn Fn() -> CUresult, [u8; 8]); 6] = [
+        ("D8", &|| cu.cuMemsetD8_v2(at, 1, 8), [1; 8]),
+        ("D16", &|| cu.cuMemsetD16_v2(at, 0x0202, 4), [2; 8]),
+        ("D32", &|| cu.cuMemsetD32_v2(at, 0x0303_0303, 2), [3; 8]),
+        ("D2D8", &|| cu.cuMemsetD2D8_v2(at, 4, 4, 2, 2), [4, 4, 3, 3, 4, 4, 3, 3]),
+        ("D2D16", &|| cu.cuMemsetD2D16_v2(at, 4, 0x0505, 1, 2), [5, 5, 3, 3, 5, 5, 3, 3]),
+        ("D2D32", &|| cu.cuMemsetD2D32_v2(at, 4, 0x0606_0606, 1, 2), [6; 8]),
+    ];
+    for (name, fill, expected) in fills {
+        ok!(cu.cuLaunchHostFunc(null_mut(), Some(nap), null_mut()));
+        let code = fill();
+        let found: [u8; 8] = read(memory);
+        same!((name, code, found), (name, CUDA_SUCCESS, expected));
+    }
+    Ok(())
+}
+
+fn of_the_hosts_memory_is_done_on_return(cu: &'static Cuda) -> Verdict {
+    let memory = cu.pinned(64)?;
+    is_done_on_return(cu, memory)?;
+    ok!(cu.cuMemFreeHost(memory));
+    Ok(())
+}
+
+fn of_registered_memory_is_done_on_return(cu: &'static Cuda) -> Verdict {
+    let mut memory = vec![0u64; 512];
+    let address = memory.as_mut_ptr().cast();
+    ok!(cu.cuMemHostRegister_v2(address, 4096, CU_MEMHOSTREGISTER_DEVICEMAP));
+    is_done_on_return(cu, address)?;
+    ok!(cu.cuMemHostUnregister(address));
+    Ok(())
 }

@@ -10,7 +10,7 @@ use crate::api::{R, Raw, api, get, list};
 use crate::array::ARRAYS;
 use crate::copy::Copy3D;
 use crate::graph::Work;
-use crate::{context, enqueue, stream};
+use crate::{context, enqueue, stream, vram};
 
 /// Runs a copy on the calling context's default stream and waits, as the synchronous calls do.
 fn copy_now(copy: Copy3D) -> R {
@@ -88,6 +88,9 @@ api! {
         let c = context::current()?;
         let copy = Copy3D::flat(dst, DEVICE, src, DEVICE, n);
         copy.check()?;
+        if vram::is_hosts(dst) || vram::is_hosts(src) {
+            return enqueue::run_now(&c.legacy_stream()?, Work::Copy(copy));
+        }
         // Copies inside device memory do not wait, which only a query of the default stream could show.
         enqueue::enqueue(&c.legacy_stream()?, Work::Copy(copy)).map(drop)
     }

@@ -14,7 +14,7 @@ use crate::memset::Set;
 use crate::vram::{self, Kind};
 use crate::{enqueue, pool, stream};
 
-/// Fills memory; `None` waits, as far as a fill is observable, on the default stream.
+/// Fills memory; `None` is the default stream, and waits where the memory is the host's.
 fn fill(set: Set, h: Option<CUstream>) -> R {
     let c = context::current()?;
     let s: Arc<Stream> = match h {
@@ -32,6 +32,9 @@ fn fill(set: Set, h: Option<CUstream>) -> R {
     });
     if !in_reach {
         return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    if h.is_none() && vram::is_hosts(set.dst) {
+        return enqueue::run_now(&s, Work::Set(set));
     }
     enqueue::enqueue(&s, Work::Set(set)).map(drop)
 }

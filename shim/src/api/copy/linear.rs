@@ -451,10 +451,11 @@ pub unsafe fn cuMemcpyAsync(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, st
 }
 
 /// # Safety
-/// As CUDA's `cuMemcpyDtoD_v2`.
+/// As CUDA's `cuMemcpyDtoD_v2`. Between memory of devices it does not wait; a side that is the host's after all is done
+/// when the call returns.
 pub unsafe fn cuMemcpyDtoD_v2(d: CUstream, to: CUdeviceptr, from: CUdeviceptr, bytes: usize) -> CUresult {
     // SAFETY: the caller's promise.
-    unsafe { copy_any(to, from, bytes, d, false) }
+    unsafe { copy_any(to, from, bytes, d, true) }
 }
 
 /// # Safety
