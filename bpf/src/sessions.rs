@@ -233,13 +233,16 @@ mod tests {
         Ends::new(peer.parse().expect("an address"), 7)
     }
 
+    /// A session, and its connections.
+    type Told<'a> = (u64, &'a [(Option<u32>, &'a str)]);
+
     /// As oriond says it.
-    fn told(sessions: &[(u64, &[(Option<u32>, &str)])]) -> String {
+    fn told(sessions: &[Told]) -> String {
         let connection = |(lane, peer): &(Option<u32>, &str)| {
             let Ends { peer, port } = ends(peer);
             theirs::Connection { lane: *lane, peer, port }
         };
-        let session = |(session, connections): &(u64, &[(Option<u32>, &str)])| theirs::Session {
+        let session = |(session, connections): &Told| theirs::Session {
             session: *session,
             client: theirs::Client { program: format!("program-{session}\x1b[7m"), ..Default::default() },
             tenant: Some("team".to_owned()),
