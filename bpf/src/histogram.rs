@@ -90,7 +90,7 @@ fn middle(bucket: usize) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
 
     /// As `bucket_of` in `include/histogram.h`; that they agree is seen on the kernel, in tests/attached.rs.
@@ -104,7 +104,7 @@ mod tests {
         }
     }
 
-    fn counted(values: &[u64]) -> Counts {
+    pub fn counted(values: &[u64]) -> Counts {
         let mut all = vec![0u64; 1 + BUCKETS];
         values.iter().for_each(|value| all[1 + bucket(*value)] += 1);
         all[0] = values.iter().sum();

@@ -5,7 +5,7 @@
 //! question    what can be asked, which programs answer it, what they need
 //! numbers     what the programs in the kernel share with this crate       histogram   what they count in
 //! processes   who is looked at: roles, sessions, slots                    ports       which connections are oriond's
-//! usdt        the probes that a program has
+//! usdt        the probes that a program has                               sessions    whose a connection is
 //! probe       loads, attaches, follows, reads                             report      what was seen
 //! ```
 //! [`Probe::attach`] attaches, and dropping the probe detaches: the kernel lets go of programs when the last descriptor
@@ -18,6 +18,7 @@ pub mod probe;
 mod processes;
 pub mod question;
 pub mod report;
+mod sessions;
 pub mod tracefs;
 pub mod usdt;
 

@@ -56,7 +56,7 @@ pub struct Changes {
 pub struct Processes {
     /// An oriond, or one program that is looked at alone.
     pub subject: u32,
-    is_oriond: bool,
+    pub is_oriond: bool,
     pub slots: Vec<Slot>,
     known: BTreeMap<u32, Known>,
     /// Processes for which there was no slot.
@@ -117,7 +117,7 @@ impl Processes {
     }
 
     /// Looks who is there now. `others` are clients that were found otherwise.
-    pub fn look(&mut self, others: &[u32]) -> Changes {
+    pub fn look(&mut self, others: &BTreeSet<u32>) -> Changes {
         let mut changes = Changes::default();
         self.forget(&mut changes);
         if !self.is_oriond {
@@ -137,6 +137,19 @@ impl Processes {
             self.enter(*pid, Role::Client, None, &mut changes);
         }
         changes
+    }
+
+    pub fn has(&self, pid: u32) -> bool {
+        self.known.contains_key(&pid)
+    }
+
+    /// One that was found otherwise turns out to be this session's client.
+    pub fn is_of(&mut self, pid: u32, session: u64) {
+        if let Some(known) = self.known.get(&pid)
+            && self.slots[known.slot as usize].role == Role::Client
+        {
+            self.slots[known.slot as usize].session.get_or_insert(session);
+        }
     }
 
     /// All that there are, for programs that are new.

@@ -18,6 +18,8 @@ pub struct Report {
     pub questions: Vec<Question>,
     pub threads: Vec<Threads>,
     pub connections: Vec<Connection>,
+    /// Of those whose connections were seen.
+    pub sessions: Vec<OfSession>,
     pub completions: Vec<Completions>,
     pub ioctls: Vec<Ioctls>,
     pub usdt: Vec<Usdt>,
@@ -53,6 +55,11 @@ pub struct Asleep(pub Times);
 /// One TCP connection of a port of oriond's.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Connection {
+    /// `None` where oriond did not tell of it while it was looked: a stranger's, one that was too short, and one whose
+    /// address several sessions had one after the other.
+    pub session: Option<u64>,
+    /// Which of the session's connections for bulk data; `None` of its main one.
+    pub lane: Option<u32>,
     pub peer: SocketAddr,
     pub port: u16,
     /// Segments from the peer, and segments that were sent to it again.
@@ -67,6 +74,20 @@ pub struct Connection {
     pub unacked_bytes_max: u64,
     pub unsent_bytes_max: u64,
     pub unread_bytes_max: u64,
+    pub round_trips: Times,
+}
+
+/// The connections of one session together.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OfSession {
+    pub session: u64,
+    /// By its own word.
+    pub program: String,
+    pub tenant: Option<String>,
+    pub connections: u64,
+    /// Segments from the peer, and segments that were sent to it again.
+    pub received: u64,
+    pub retransmits: u64,
     pub round_trips: Times,
 }
 
@@ -127,6 +148,7 @@ impl Report {
             (Question::RunQueue, self.of_threads("waited for a core", |threads| threads.run_queue)),
             (Question::OffCpu, self.of_threads("asleep", |threads| threads.asleep.map(|asleep| asleep.0))),
             (Question::Tcp, self.of_connections()),
+            (Question::Tcp, self.of_sessions()),
             (Question::IoUring, self.of_completions()),
             (Question::Ioctl, self.of_ioctls()),
             (Question::Usdt, self.of_usdt()),
@@ -163,6 +185,8 @@ impl Report {
 
     fn of_connections(&self) -> Table {
         let head = [
+            "session",
+            "connection of",
             "peer",
             "port",
             "segments",
@@ -179,9 +203,36 @@ impl Report {
         ];
         let mut table = Table::new("TCP connections; queues in bytes, at most", &head);
         for c in &self.connections {
-            let head = [c.peer.to_string(), c.port.to_string(), c.received.to_string(), c.retransmits.to_string()];
+            let [session, of] = self.whose(c);
+            let head = [
+                session,
+                of,
+                c.peer.to_string(),
+                c.port.to_string(),
+                c.received.to_string(),
+                c.retransmits.to_string(),
+            ];
             let queues = [c.unacked_bytes_max, c.unsent_bytes_max, c.unread_bytes_max].map(|n| n.to_string());
             table.row([&head[..], &[time(c.smoothed_ns)], &shown(&c.round_trips), &queues].concat());
+        }
+        table
+    }
+
+    /// The session of a connection, and which of that one's it is.
+    fn whose(&self, connection: &Connection) -> [String; 2] {
+        let Some(session) = connection.session else { return ["-", "-"].map(str::to_owned) };
+        let program = self.sessions.iter().find(|s| s.session == session).map_or("?", |s| s.program.as_str());
+        let which = connection.lane.map_or("main".to_owned(), |lane| format!("lane {lane}"));
+        [session.to_string(), format!("{program} ({which})")]
+    }
+
+    fn of_sessions(&self) -> Table {
+        let head = ["session", "tenant", "program", "connections", "segments", "sent again", "round trips"];
+        let mut table = Table::new("TCP by session", &[&head[..], &["sum", "p50", "p99", "most"]].concat());
+        for s in &self.sessions {
+            let whose = [s.session.to_string(), s.tenant.clone().unwrap_or("-".to_owned()), s.program.clone()];
+            let numbers = [s.connections, s.received, s.retransmits].map(|n| n.to_string());
+            table.row([&whose[..], &numbers, &shown(&s.round_trips)].concat());
         }
         table
     }
@@ -339,6 +390,55 @@ mod tests {
     fn device_files_have_their_paths() {
         assert_eq!(device_name((1, 3)), "/dev/null");
         assert_eq!(device_name((4095, 7)), "4095:7");
+    }
+
+    #[test]
+    fn connections_are_shown_with_whose_they_are() {
+        let round_trips = Times { count: 3, sum_ns: 3_000, p50_ns: 1000, p99_ns: 1000, max_ns: 1000 };
+        let connection = |session, lane, peer: &str| Connection {
+            session,
+            lane,
+            peer: peer.parse().expect("an address"),
+            port: 7,
+            received: 20,
+            retransmits: 1,
+            smoothed_ns: 900,
+            unacked_bytes: 0,
+            unsent_bytes: 0,
+            unread_bytes: 0,
+            unacked_bytes_max: 4,
+            unsent_bytes_max: 5,
+            unread_bytes_max: 6,
+            round_trips,
+        };
+        let (main, lane) = (connection(Some(5), None, "10.0.0.7:1"), connection(Some(5), Some(0), "[fe80::7]:2"));
+        let sum = OfSession {
+            session: 5,
+            program: "train.py".to_owned(),
+            tenant: Some("team".to_owned()),
+            connections: 2,
+            received: 40,
+            retransmits: 2,
+            round_trips,
+        };
+        let report = Report {
+            questions: vec![Question::Tcp],
+            connections: vec![main, lane, connection(None, None, "10.0.0.8:3")],
+            sessions: vec![sum],
+            ..Report::default()
+        };
+        let text = report.text();
+        let rows: Vec<String> =
+            text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+        let times = "3 3.0 us 1.0 us 1.0 us 1.0 us";
+        for row in [
+            format!("5 train.py (main) 10.0.0.7:1 7 20 1 900 ns {times} 4 5 6"),
+            format!("5 train.py (lane 0) [fe80::7]:2 7 20 1 900 ns {times} 4 5 6"),
+            format!("- - 10.0.0.8:3 7 20 1 900 ns {times} 4 5 6"),
+            format!("5 team train.py 2 40 2 {times}"),
+        ] {
+            assert!(rows.contains(&row), "{row} is not in\n{text}");
+        }
     }
 
     #[test]

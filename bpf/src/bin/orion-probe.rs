@@ -1,5 +1,6 @@
 //! `orion-probe`: looks into a running oriond for some seconds, and says what its threads, connections and workers did.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -22,6 +23,9 @@ struct Options {
     /// One program alone in place of an oriond, such as a client whose oriond is on another machine
     #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
     program: Option<u32>,
+    /// Where oriond tells whose a connection is [default: where it listens at a path that ends in stats.sock]
+    #[arg(long, value_name = "PATH", conflicts_with = "program")]
+    stats: Option<PathBuf>,
     /// How long to look
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=86400))]
     seconds: u64,
@@ -57,6 +61,9 @@ fn look(options: &Options) -> Result<String, Refusal> {
         Some(program) => Probe::of_program(program)?,
         None => Probe::of(options.pid.map_or_else(|| oriond().map_err(Refusal), Ok)?)?,
     };
+    if let Some(socket) = &options.stats {
+        probe.ask_at(socket.clone());
+    }
     let notes = ask(&mut probe, &options.ask, options.program.is_some())?;
     let end = Instant::now() + Duration::from_secs(options.seconds);
     while Instant::now() < end && !probe.is_over() {

@@ -101,8 +101,7 @@ impl Attached {
     pub fn read(&self, report: &mut Report) -> Result<(), Refusal> {
         report.questions.push(self.question);
         match self.question {
-            Question::RunQueue | Question::OffCpu => {}
-            Question::Tcp => self.all("connections", |key, value| report.connections.extend(connection(key, value)))?,
+            Question::RunQueue | Question::OffCpu | Question::Tcp => {}
             Question::IoUring => self.all("completions", |key, value| {
                 let (key, value) = (halves(key), words(value).collect::<Vec<_>>());
                 if let (Some(threads), [count, failures, results]) = (report.threads.get(key[0] as usize), &value[..]) {
@@ -146,6 +145,13 @@ impl Attached {
             report.cost.push(Cost { program: name, runs, ns });
         }
         Ok(())
+    }
+
+    /// Of [`Question::Tcp`], with the counts of their round trips.
+    pub fn connections(&self) -> Result<Vec<(Connection, Counts)>, Refusal> {
+        let mut connections = Vec::new();
+        self.all("connections", |key, value| connections.extend(connection(key, value)))?;
+        Ok(connections)
     }
 
     fn read_usdt(&self, report: &mut Report) -> Result<(), Refusal> {
@@ -194,7 +200,7 @@ impl Attached {
 }
 
 /// As `struct peer` and `struct connection` in tcp.bpf.c.
-fn connection(key: &[u8], value: &[u8]) -> Option<Connection> {
+fn connection(key: &[u8], value: &[u8]) -> Option<(Connection, Counts)> {
     let (head, times) = value.split_at_checked(value.len().checked_sub(histogram::BYTES)?)?;
     let head: [u64; 10] = words(head).collect::<Vec<_>>().try_into().ok()?;
     let number = |at: usize| Some(u16::from_ne_bytes(key.get(at..at + 2)?.try_into().ok()?));
@@ -204,7 +210,10 @@ fn connection(key: &[u8], value: &[u8]) -> Option<Connection> {
         // IPv4 comes in at a socket for both as this.
         _ => Ipv6Addr::from(address).to_canonical(),
     };
-    Some(Connection {
+    let counts = Counts::from_bytes(times)?;
+    let connection = Connection {
+        session: None,
+        lane: None,
         peer: std::net::SocketAddr::new(peer, number(16)?),
         port: number(18)?,
         received: head[0],
@@ -216,8 +225,9 @@ fn connection(key: &[u8], value: &[u8]) -> Option<Connection> {
         unacked_bytes_max: head[6],
         unsent_bytes_max: head[7],
         unread_bytes_max: head[8],
-        round_trips: Counts::from_bytes(times)?.times(),
-    })
+        round_trips: counts.times(),
+    };
+    Some((connection, counts))
 }
 
 fn halves(key: &[u8]) -> Vec<u32> {

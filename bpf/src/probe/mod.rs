@@ -1,11 +1,14 @@
 //! A look that is under way: programs that are attached, and who they count.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::time::Instant;
 
+use crate::ports::{Ends, Sockets};
 use crate::processes::Processes;
 use crate::question::{Question, Refusal};
 use crate::report::{Asleep, Report, Threads};
+use crate::sessions::Sessions;
 use crate::{histogram, ports, usdt};
 
 #[cfg(feature = "libbpf")]
@@ -25,6 +28,9 @@ pub struct Probe {
     namespace: u32,
     /// Connections whose owners were looked for.
     connections_seen: BTreeSet<String>,
+    /// Programs by their connections, as long as it is not known which session's those are.
+    clients: BTreeMap<Ends, u32>,
+    sessions: Sessions,
     attached: Vec<Attached>,
     /// The kernel measures programs while this is held.
     stats: Result<Stats, Refusal>,
@@ -64,15 +70,26 @@ impl Probe {
     fn new(processes: Processes) -> Probe {
         let ports = ports::listening(processes.subject);
         let namespace = ports::namespace(processes.subject).unwrap_or(0);
+        let sessions = match processes.is_oriond && !ports.is_empty() {
+            true => Sessions::of_oriond(processes.subject),
+            false => Sessions::default(),
+        };
         Probe {
             processes,
             ports,
             namespace,
             connections_seen: BTreeSet::new(),
+            clients: BTreeMap::new(),
+            sessions,
             attached: Vec::new(),
             stats: Stats::on(),
             began: Instant::now(),
         }
+    }
+
+    /// It is asked there whose a connection is: the path of `oriond serve --stats`.
+    pub fn ask_at(&mut self, socket: PathBuf) {
+        self.sessions.ask_at(socket);
     }
 
     /// Attaches what answers one more question.
@@ -122,8 +139,17 @@ impl Probe {
     ///
     /// What the kernel answers.
     pub fn follow(&mut self) -> Result<(), Refusal> {
-        let clients = ports::local_clients(self.processes.subject, &self.ports, &mut self.connections_seen);
-        let changes = self.processes.look(&clients);
+        let sockets = Sockets::around(self.processes.subject);
+        let clients = sockets.local_clients(self.processes.subject, &self.ports, &mut self.connections_seen);
+        let pids: BTreeSet<u32> = clients.iter().map(|(_, pid)| *pid).collect();
+        let changes = self.processes.look(&pids);
+        self.clients.extend(clients);
+        self.sessions.look(sockets.served(&self.ports));
+        self.clients.retain(|ends, pid| {
+            let of = self.sessions.of(*ends);
+            of.iter().for_each(|of| self.processes.is_of(*pid, of.session));
+            of.is_none() && self.processes.has(*pid)
+        });
         self.attached.iter_mut().try_for_each(|attached| attached.tell(&changes))
     }
 
@@ -164,11 +190,21 @@ impl Probe {
         for attached in &self.attached {
             attached.read(&mut report)?;
         }
+        self.read_connections(&mut report)?;
         match &self.stats {
             Ok(_) => report.cost_is_known = true,
             Err(why) => report.notes.push(format!("what the probes themselves cost is not known: {why}")),
         }
         Ok(report)
+    }
+
+    fn read_connections(&self, report: &mut Report) -> Result<(), Refusal> {
+        let Some(attached) = self.attached.iter().find(|attached| attached.question == Question::Tcp) else {
+            return Ok(());
+        };
+        (report.connections, report.sessions) = self.sessions.join(attached.connections()?);
+        report.notes.extend(self.sessions.refusal());
+        Ok(())
     }
 
     fn times(&self, question: Question, slot: usize) -> Result<Option<histogram::Times>, Refusal> {

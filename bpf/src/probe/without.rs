@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use crate::histogram::Counts;
 use crate::processes::Changes;
 use crate::question::{Question, Refusal};
-use crate::report::Report;
+use crate::report::{Connection, Report};
 use crate::usdt::Usdt;
 
 const WHY: &str = "this program was built without libbpf; with Debian's make, pkg-config, libelf-dev and zlib1g-dev: \
@@ -36,6 +36,10 @@ impl Attached {
     }
 
     pub fn histogram(&self, _: u32) -> Result<Option<Counts>, Refusal> {
+        match self.never {}
+    }
+
+    pub fn connections(&self) -> Result<Vec<(Connection, Counts)>, Refusal> {
         match self.never {}
     }
 

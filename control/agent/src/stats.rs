@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use orion_telemetry::report::Report;
+use orion_telemetry::report::{Report, Session};
 use tracing::info;
 
 use crate::cli::Cli;
@@ -71,7 +71,9 @@ fn by_lease(report: &Report, node: &str) -> HashMap<String, String> {
     let mut all = 0;
     let leased = report.sessions.iter().filter_map(|session| Some((session.lease.clone()?, session)));
     let told = leased.filter_map(|(lease, session)| {
-        let one = Report { node: node.to_owned(), sessions: vec![session.clone()], ..report.clone_head() };
+        // Addresses mean something on the node alone, and whoever asks the controller need not know them.
+        let session = Session { connections: Vec::new(), ..session.clone() };
+        let one = Report { node: node.to_owned(), sessions: vec![session], ..report.clone_head() };
         let text = serde_json::to_string(&one).expect("plain data");
         let fits = text.len() <= REPORT_BYTES_MAX && all + text.len() <= REPORTS_BYTES_MAX;
         all += if fits { text.len() } else { 0 };
@@ -82,7 +84,7 @@ fn by_lease(report: &Report, node: &str) -> HashMap<String, String> {
 
 #[cfg(test)]
 mod tests {
-    use orion_telemetry::report::{Client, Session};
+    use orion_telemetry::report::{Client, Connection};
 
     use super::*;
 
@@ -92,6 +94,7 @@ mod tests {
             session: number,
             lease: lease.map(str::to_owned),
             client: Client { program: program.to_owned(), ..Client::default() },
+            connections: vec![Connection { lane: None, peer: ([10, 0, 0, 7], 4711).into(), port: 7 }],
             ..Session::default()
         };
         let long = "x".repeat(REPORT_BYTES_MAX);
@@ -100,5 +103,6 @@ mod tests {
         assert_eq!(told.keys().collect::<Vec<_>>(), ["a"]);
         let report: Report = serde_json::from_str(&told["a"]).expect("JSON");
         assert_eq!((report.node.as_str(), report.sessions[0].session), ("n", 1));
+        assert_eq!(report.sessions[0].connections, []);
     }
 }

@@ -1,6 +1,7 @@
 //! What oriond says of its sessions at one moment, as JSON: what `orion-top` shows, records and replays.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
@@ -42,6 +43,9 @@ pub struct Session {
     pub memory: Vec<Memory>,
     pub cores: Option<Cores>,
     pub wire: Option<Wire>,
+    /// By which it is joined to what others see of the network; none of a session that has no TCP connection.
+    #[serde(default)]
+    pub connections: Vec<Connection>,
     /// Of [`of_session`], by name.
     pub counters: BTreeMap<String, u64>,
     /// Of classes with commands, by name.
@@ -89,6 +93,17 @@ pub struct Wire {
     pub unacked: u64,
     pub sent_bytes: u64,
     pub received_bytes: u64,
+}
+
+/// One TCP connection of a client elsewhere, from when it carries the session until that ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Connection {
+    /// Which one it is of those for bulk data; `None` of the main one.
+    pub lane: Option<u32>,
+    /// The other end, as this machine sees it. IPv4 is IPv4, however it came in.
+    pub peer: SocketAddr,
+    /// This end.
+    pub port: u16,
 }
 
 /// One class.
@@ -174,7 +189,8 @@ mod tests {
         add(&page.line(Class::Graph)[of_class::CALLS.index], 3);
         page.record(Class::Graph, times::TIME, 1000, 2);
         page.add(of_session::CAP_WAIT, 9);
-        let mut session = Session { session: 4, ..Session::default() };
+        let over_ipv6 = Connection { lane: Some(2), peer: "[2001:db8::7]:4711".parse().expect("an address"), port: 9 };
+        let mut session = Session { session: 4, connections: vec![over_ipv6], ..Session::default() };
         session.has(&page.read());
         let report = Report { version: VERSION, sessions: vec![session], ..Report::default() };
         let text = serde_json::to_string(&report).expect("plain data");
@@ -186,5 +202,13 @@ mod tests {
         let counts = session.class(Class::Graph).expect("it was used").histogram(times::TIME);
         assert_eq!(counts.iter().map(|(_, n)| n).sum::<u64>(), 2);
         assert!(session.class(Class::Launch).is_none());
+    }
+
+    #[test]
+    fn a_session_that_was_recorded_without_its_connections_is_read() {
+        let mut told = serde_json::to_value(Session { session: 4, ..Session::default() }).expect("plain data");
+        assert!(told.as_object_mut().and_then(|fields| fields.remove("connections")).is_some());
+        let back: Session = serde_json::from_value(told).expect("a session");
+        assert_eq!((back.session, back.connections), (4, Vec::new()));
     }
 }

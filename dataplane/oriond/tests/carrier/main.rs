@@ -11,6 +11,7 @@ mod capture;
 mod cell;
 mod death;
 mod door;
+mod ends;
 mod environment;
 mod guest;
 mod harness;

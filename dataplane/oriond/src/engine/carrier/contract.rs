@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
 use orion_ring::Memory;
-use orion_telemetry::report::Wire;
+use orion_telemetry::report::{self, Wire};
 use orion_tls::handshake::Secured;
 use orion_wire::address::{CARRIERS, Carrier};
 
@@ -95,6 +95,10 @@ pub trait Session: Send + Sync {
 
     /// How its main connection is doing.
     fn wire(&self) -> Option<Wire>;
+
+    /// The ends of its connections, where the system knows them by address: of the main one and of what has joined.
+    /// None once the session is over.
+    fn connections(&self) -> Vec<report::Connection>;
 }
 
 /// What an engine does for a session.

@@ -98,6 +98,7 @@ impl Directory {
 impl Watched {
     fn report(&self, number: u64) -> Session {
         let place = self.place.get_or_init(|| system::place(self.local_pid));
+        let carried = self.carried.get().and_then(Weak::upgrade);
         let mut session = Session {
             session: number,
             client: Client {
@@ -115,7 +116,8 @@ impl Watched {
             entitled_percent: self.ratio,
             memory: self.meter.read().iter().map(|r| Memory { used: r.used, limit: r.total }).collect(),
             cores: system::cores(self.worker_pid),
-            wire: self.carried.get().and_then(Weak::upgrade).and_then(|carried| carried.wire()),
+            wire: carried.as_ref().and_then(|carried| carried.wire()),
+            connections: carried.map_or_else(Vec::new, |carried| carried.connections()),
             ..Session::default()
         };
         session.has(&self.page.read());

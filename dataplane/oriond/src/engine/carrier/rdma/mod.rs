@@ -12,13 +12,13 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
-use orion_telemetry::report::Wire;
+use orion_telemetry::report::{self, Wire};
 use orion_transport::carrier::rdma::Device;
 use orion_transport::socket;
 use tracing::{info, warn};
 
 use super::contract::{Connection, Lane, Listener, Main, Prepare, Session, Visitor};
-use super::tcp::bind;
+use super::tcp::{bind, wire};
 use crate::engine::peer::Peer;
 use crate::engine::security::Security;
 use crate::engine::settings::Settings;
@@ -71,6 +71,7 @@ impl Listener for Place {
 
 impl Session for Shared {
     fn carry(self: Arc<Self>, client: Connection, attach: OwnedFd) -> io::Result<Box<dyn Main>> {
+        let _ = self.ends.set(wire::ends(client.socket.as_fd(), None));
         Ok(session::Carried::new(client, attach, self)?)
     }
 
@@ -86,5 +87,10 @@ impl Session for Shared {
     /// The system counts nothing of what devices write.
     fn wire(&self) -> Option<Wire> {
         None
+    }
+
+    /// The one by which it began, and which is silent since.
+    fn connections(&self) -> Vec<report::Connection> {
+        self.ends.get().copied().flatten().into_iter().collect()
     }
 }

@@ -8,7 +8,7 @@
 mod lane;
 mod session;
 pub(super) mod shared;
-mod wire;
+pub(super) mod wire;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -16,7 +16,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use orion_telemetry::report::Wire;
+use orion_telemetry::report::{self, Wire};
 use orion_transport::socket;
 
 use super::contract::{Connection, Lane, Listener, Main, Prepare, Session, Visitor};
@@ -88,6 +88,7 @@ pub(super) fn prepare(beats: bool) -> Prepare {
 impl Session for Shared {
     fn carry(self: Arc<Self>, client: Connection, attach: OwnedFd) -> io::Result<Box<dyn Main>> {
         let _ = self.connection.set(client.socket.try_clone()?);
+        self.has(client.socket.as_fd(), None);
         Ok(session::Carried::new(client, attach, self)?)
     }
 
@@ -96,11 +97,16 @@ impl Session for Shared {
     }
 
     fn join(self: Arc<Self>, client: Connection, index: usize) -> Box<dyn Lane> {
+        self.has(client.socket.as_fd(), Some(index as u32));
         lane::Lane::new(client, self, index)
     }
 
     fn wire(&self) -> Option<Wire> {
         if self.is_over() { None } else { wire::of(self.connection.get()?.as_fd()) }
+    }
+
+    fn connections(&self) -> Vec<report::Connection> {
+        if self.is_over() { Vec::new() } else { self.ends.lock().expect("nothing panics under this lock").clone() }
     }
 }
 

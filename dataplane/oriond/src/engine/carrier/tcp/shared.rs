@@ -1,18 +1,20 @@
 //! What the main connection and the lanes of a session have in common. They may live on different engines.
 
 use std::collections::VecDeque;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use orion_ring::{Heap, Memory};
+use orion_telemetry::report::Connection;
 use orion_transport::gather::Stripe;
 use orion_transport::lanes::CHUNK_BYTES_MIN;
 use orion_transport::stream::STRIPE_BYTES_MIN;
 use orion_transport::{LANES_MAX, LaneCounts, Striper};
 use orion_wire::record::HeapRange;
 
+use super::wire;
 use crate::engine::mail::Kick;
 use crate::engine::workers::nursery::Order;
 
@@ -35,6 +37,8 @@ pub struct Shared {
     over: AtomicBool,
     /// The main connection once more, to be asked about.
     pub connection: OnceLock<OwnedFd>,
+    /// Of the main connection and of the lanes, in this order. Engines have no use for it.
+    pub ends: Mutex<Vec<Connection>>,
     /// Where the main connection is: another engine's once it has moved.
     main: Mutex<Option<Address>>,
     pub lanes: Mutex<[Option<Address>; LANES_MAX]>,
@@ -98,6 +102,7 @@ impl Shared {
             queued: AtomicUsize::new(0),
             over: AtomicBool::new(false),
             connection: OnceLock::new(),
+            ends: Mutex::default(),
             main: Mutex::default(),
             lanes: Mutex::default(),
             claimed: AtomicUsize::new(0),
@@ -114,6 +119,14 @@ impl Shared {
     /// Lets one connection in for a lane, once in the life of the session: the end of a lane is the end of the session.
     pub fn claim_lane(&self, index: usize) -> bool {
         index < LANES_MAX && !self.is_over() && self.claimed.fetch_or(1 << index, Ordering::SeqCst) >> index & 1 == 0
+    }
+
+    /// It has one connection more: a lane, or the main one.
+    pub fn has(&self, socket: BorrowedFd<'_>, lane: Option<u32>) {
+        let mut ends = self.ends.lock().expect("nothing panics under this lock");
+        ends.extend(wire::ends(socket, lane));
+        // A lane may join before the door has heard that the main connection was told to begin.
+        ends.sort_by_key(|connection| connection.lane);
     }
 
     /// Takes a chunk to send from a lane's queue.
