@@ -13,13 +13,12 @@ const BLOCKS_PER_SM: u32 = 32;
 pub(crate) const SHARED_PER_SM: u32 = 228 << 10;
 
 pub fn blocks_per_sm(f: &Function, threads: u32, shared: u32) -> u32 {
-    let func = &f.program.funcs[f.index as usize];
     // First of all, because rounding a number of threads that no block has could overflow.
     if threads > 1024 {
         return 0;
     }
     let threads = threads.max(1).next_multiple_of(32);
-    let shared = func.static_shared + shared + 1024;
+    let shared = f.func().static_shared + shared + 1024;
     BLOCKS_PER_SM.min(THREADS_PER_SM / threads).min(SHARED_PER_SM / shared)
 }
 
@@ -34,7 +33,7 @@ pub(crate) fn blocks([x, y, z]: [u32; 3]) -> u32 {
 /// The most blocks that a cluster of this kernel may have.
 fn largest(f: &Function) -> u32 {
     let any = f.settings.non_portable.load(Ordering::Relaxed) != 0;
-    let declared = f.program.funcs[f.index as usize].max_cluster;
+    let declared = f.declared().max_cluster;
     let device = if any { NON_PORTABLE_MAX } else { PORTABLE_MAX };
     declared.map_or(device, |n| n.min(device))
 }
@@ -49,7 +48,7 @@ pub fn size(f: &Function, asked: Option<[u32; 3]>) -> R<Option<[u32; 3]>> {
     }
     match asked.or(required) {
         Some(c) if c.contains(&0) || blocks(c) > largest(f) => Err(CUDA_ERROR_INVALID_CLUSTER_SIZE),
-        None if f.program.funcs[f.index as usize].explicit_cluster => Err(CUDA_ERROR_INVALID_CLUSTER_SIZE),
+        None if f.declared().explicit_cluster => Err(CUDA_ERROR_INVALID_CLUSTER_SIZE),
         size => Ok(size),
     }
 }

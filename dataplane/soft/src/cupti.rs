@@ -160,7 +160,7 @@ impl Running {
             return;
         }
         static NEXT_GRID: AtomicU64 = AtomicU64::new(1);
-        let func = &k.function.program.funcs[k.function.index as usize];
+        let func = k.function.func();
         // SAFETY: all zeroes is a valid value of this C struct.
         let mut r: CUpti_ActivityKernel10 = unsafe { std::mem::zeroed() };
         r.kind = CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;

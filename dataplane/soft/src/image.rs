@@ -3,6 +3,7 @@
 // UNSAFETY: an image arrives as a bare pointer whose length is inside it.
 
 use std::ffi::{CStr, c_char, c_void};
+use std::sync::Arc;
 
 use orion_cuda::sys::*;
 
@@ -25,7 +26,7 @@ const TEXT_BYTES_MAX: usize = 1 << 30;
 /// What an image has for the software GPU.
 pub struct Text {
     /// PTX; of an image that is linked from several, theirs, apart by `link::NEXT`.
-    pub ptx: String,
+    pub ptx: Arc<String>,
     /// A compiler wrote it, for this device or one like it: what is wrong with it is what the software GPU lacks.
     pub compiled: bool,
 }
@@ -109,13 +110,13 @@ fn linked(parts: &[&[u8]]) -> R<Text> {
         // Functions of the device runtime stay undefined, and only kernels that call them are refused.
         let is_left_out = all.is_empty() || ptx_for_this(&all).is_none() && is_device_runtime(&all);
         if !is_left_out {
-            texts.push(text_of(&all)?.ptx);
+            texts.push(text(best_for(&all)?)?);
         }
     }
     if texts.is_empty() {
         Err(no_ptx("the image", false))
     } else {
-        Ok(Text { ptx: texts.join(link::NEXT), compiled: true })
+        Ok(Text { ptx: Arc::new(texts.join(link::NEXT)), compiled: true })
     }
 }
 
@@ -140,7 +141,9 @@ pub fn ptx_in(bytes: &[u8]) -> R<Text> {
 }
 
 fn plain_text(bytes: Vec<u8>) -> R<Text> {
-    String::from_utf8(bytes).map(|ptx| Text { ptx, compiled: false }).map_err(|_| CUDA_ERROR_INVALID_IMAGE)
+    String::from_utf8(bytes)
+        .map(|ptx| Text { ptx: Arc::new(ptx), compiled: false })
+        .map_err(|_| CUDA_ERROR_INVALID_IMAGE)
 }
 
 /// `runs` says that the device that the software GPU stands for would run the image, as it has machine code for it.
@@ -280,14 +283,17 @@ fn best_ptx<'a, 'b>(all: &'a [Entry<'b>]) -> Option<&'a Entry<'b>> {
 }
 
 fn text_of(all: &[Entry]) -> R<Text> {
-    let best = best_ptx(all).ok_or_else(|| no_ptx(&named(all), has_code_for_this(all)))?;
-    Ok(Text { ptx: text(best)?, compiled: true })
+    Ok(Text { ptx: Arc::new(text(best_for(all)?)?), compiled: true })
+}
+
+fn best_for<'a, 'b>(all: &'a [Entry<'b>]) -> R<&'a Entry<'b>> {
+    best_ptx(all).ok_or_else(|| no_ptx(&named(all), has_code_for_this(all)))
 }
 
 fn text(entry: &Entry) -> R<String> {
-    let text = entry.unpack()?;
-    let end = text.iter().position(|&b| b == 0).unwrap_or(text.len());
-    String::from_utf8(text[..end].to_vec()).map_err(|_| CUDA_ERROR_INVALID_IMAGE)
+    let mut text = entry.unpack()?.into_owned();
+    text.truncate(memchr::memchr(0, &text).unwrap_or(text.len()));
+    String::from_utf8(text).map_err(|_| CUDA_ERROR_INVALID_IMAGE)
 }
 
 /// A fat binary in words: what it holds, and a kernel of it.

@@ -79,8 +79,7 @@ pub(crate) fn parse_ptx(text: &image::Text, jit: &Jit) -> R<Arc<parse::Module>> 
         }
         Err(code)
     };
-    let parse_one = |text| parse::parse(text).and_then(|m| check::check(&m).map(|()| m));
-    match text.ptx.split(link::NEXT).map(parse_one).collect::<Result<_, _>>().and_then(link::link) {
+    match syntax(text) {
         // A minor version more has instructions more, which only the kernels that use them lack.
         Ok(m) if m.version.0 > PTX_MAJOR_MAX => {
             fail(format!("PTX is of version {}.{}", m.version.0, m.version.1), CUDA_ERROR_UNSUPPORTED_PTX_VERSION)
@@ -91,6 +90,17 @@ pub(crate) fn parse_ptx(text: &image::Text, jit: &Jit) -> R<Arc<parse::Module>> 
         }
         Err(message) => fail(message, CUDA_ERROR_INVALID_PTX),
     }
+}
+
+/// One text of a compiler's may have thousands of kernels of which a program launches three, so the functions of such a
+/// text are read when they are needed. Others are checked here, and what is linked is linked here.
+fn syntax(text: &image::Text) -> Result<parse::Module, String> {
+    let is_one = memchr::memmem::find(text.ptx.as_bytes(), link::NEXT.as_bytes()).is_none();
+    if text.compiled && is_one {
+        return parse::outline(&text.ptx);
+    }
+    let parse_one = |text| parse::parse(text).and_then(|m| check::check(&m).map(|()| m));
+    text.ptx.split(link::NEXT).map(parse_one).collect::<Result<_, _>>().and_then(link::link)
 }
 
 pub(crate) fn read_file(name: *const c_char) -> R<image::Text> {

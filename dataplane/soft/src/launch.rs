@@ -55,7 +55,7 @@ impl KernelLaunch {
     }
 
     pub fn check(&self, c: &Context) -> R {
-        let func = &self.function.program.funcs[self.function.index as usize];
+        let func = self.function.func();
         let [bx, by, bz] = self.block;
         if self.grid.contains(&0) || self.block.contains(&0) {
             return Err(CUDA_ERROR_INVALID_VALUE);
@@ -98,7 +98,7 @@ impl KernelLaunch {
     pub fn run(&self, c: &Arc<Context>) -> R {
         self.function.settings.load();
         static NEXT_ID: AtomicU64 = AtomicU64::new(1);
-        let func = &self.function.program.funcs[self.function.index as usize];
+        let func = self.function.func();
         let workspace = if self.cooperative {
             // Cooperative groups count arrivals in the word at offset 4.
             let r = vram::allocate(64, Kind::Internal, c.device, c.id).ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
@@ -113,8 +113,8 @@ impl KernelLaunch {
         let outcome = run_launch(
             Launch {
                 id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
-                program: self.function.program.clone(),
-                table: self.function.table.clone(),
+                program: self.function.code().program.clone(),
+                table: self.function.code().table.clone(),
                 func: self.function.index,
                 grid: self.grid,
                 block: self.block,
@@ -145,7 +145,7 @@ impl KernelLaunch {
 /// `params` is null or has one pointer per parameter, each to the parameter's bytes; `extra` is null or a list that
 /// ends with `CU_LAUNCH_PARAM_END`.
 pub unsafe fn pack_arguments(f: &Function, params: *mut *mut c_void, extra: *mut *mut c_void) -> R<Vec<u8>> {
-    let func = &f.program.funcs[f.index as usize];
+    let func = f.func();
     let mut out = vec![0u8; func.param_bytes as usize];
     if !params.is_null() && !extra.is_null() {
         return Err(CUDA_ERROR_INVALID_VALUE);

@@ -9,6 +9,7 @@ pub mod calls;
 pub mod capture;
 pub mod clock;
 pub mod cluster;
+pub mod code;
 pub mod condition;
 pub mod conditional;
 pub mod context;

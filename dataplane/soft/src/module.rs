@@ -10,20 +10,19 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use orion_cuda::sys::*;
 
 use crate::api::{R, Registry};
+use crate::code::{Code, Source};
 use crate::context::{self, Context};
-use crate::exec::state::Table;
 use crate::ptx::decode::decoder::Globals;
-use crate::ptx::decode::program::decode;
+use crate::ptx::decode::program::max_threads;
 use crate::ptx::isa::operand::{Space, Ty};
-use crate::ptx::isa::program::{Param, Program, function_address};
+use crate::ptx::isa::program::{Func, Param, function_address};
 use crate::ptx::parse::{self, Init, Linkage};
 use crate::vram::{self, Kind};
 use crate::{device, memory};
 
 pub struct Module {
     pub context: u64,
-    pub program: Arc<Program>,
-    pub ast: Arc<parse::Module>,
+    source: Arc<Source>,
     pub globals: HashMap<String, (u64, u64)>,
     pub memory: Option<u64>,
     pub functions: Vec<Arc<Function>>,
@@ -33,12 +32,29 @@ pub struct Module {
 
 pub struct Function {
     pub module: Weak<Module>,
-    pub program: Arc<Program>,
-    pub table: Arc<Table>,
+    source: Arc<Source>,
+    code: OnceLock<Code>,
     pub index: u32,
     pub context: u64,
     pub name: CString,
     pub settings: Settings,
+}
+
+impl Function {
+    /// Reads what the kernel needs of its text when asked for the first time.
+    pub fn code(&self) -> &Code {
+        self.code.get_or_init(|| self.source.code(self.index as usize))
+    }
+
+    /// The kernel in its code.
+    pub fn func(&self) -> &Func {
+        &self.code().program.funcs[self.index as usize]
+    }
+
+    /// What the text says ahead of the kernel's body.
+    pub fn declared(&self) -> &parse::Function {
+        &self.source.ast.functions[self.index as usize]
+    }
 }
 
 /// What `cuFuncSetAttribute` can change.
@@ -57,8 +73,7 @@ impl Function {
     /// The cluster that the kernel's code or `cuFuncSetAttribute` requires.
     pub fn required_cluster(&self) -> Option<[u32; 3]> {
         let set = || self.settings.required_cluster.each_ref().map(|n| n.load(Ordering::Relaxed) as u32);
-        let declared = self.program.funcs[self.index as usize].req_cluster;
-        declared.or_else(|| Some(set()).filter(|c| *c != [0; 3]))
+        self.declared().req_cluster.or_else(|| Some(set()).filter(|c| *c != [0; 3]))
     }
 }
 
@@ -89,7 +104,7 @@ impl Settings {
 impl Function {
     /// Bytes of dynamic shared memory a launch may ask for. Until set, static and dynamic fit the default together.
     pub fn dynamic_shared_max(&self) -> u32 {
-        let fixed = self.program.funcs[self.index as usize].static_shared;
+        let fixed = self.func().static_shared;
         let set = self.settings.dynamic_shared_max.load(Ordering::Relaxed);
         u32::try_from(set).unwrap_or(crate::device::SHARED_DEFAULT.saturating_sub(fixed))
     }
@@ -144,24 +159,23 @@ impl Module {
         for &(i, at) in &layout {
             initialise(&ast.variables[i], base + at, &addresses)?;
         }
-        let program = Arc::new(decode(ast, &addresses));
-        let table = Arc::new(Table::new(&program.code));
+        let source = Arc::new(Source::new(ast.clone(), addresses));
         let m = Arc::new_cyclic(|me: &Weak<Self>| Self {
             context: c.id,
-            program: program.clone(),
-            ast: ast.clone(),
+            source: source.clone(),
             globals,
             memory,
-            functions: (0..program.funcs.len())
-                .filter(|&i| program.funcs[i].is_entry)
-                .map(|i| {
+            functions: (0u32..)
+                .zip(&ast.functions)
+                .filter(|(_, f)| f.is_entry)
+                .map(|(index, f)| {
                     Arc::new(Function {
                         module: me.clone(),
-                        program: program.clone(),
-                        table: table.clone(),
-                        index: i as u32,
+                        source: source.clone(),
+                        code: OnceLock::new(),
+                        index,
                         context: c.id,
-                        name: CString::new(program.funcs[i].name.as_str()).unwrap_or_default(),
+                        name: CString::new(f.name.as_str()).unwrap_or_default(),
                         settings: Settings::new(),
                     })
                 })
@@ -272,32 +286,30 @@ pub fn resolve(f: CUfunction, c: Option<&Arc<Context>>) -> R<Arc<Function>> {
 
 /// Whether a launch of a function or kernel is refused, whatever else is asked of it. No other driver's handle is.
 pub fn refuses(f: CUfunction) -> bool {
-    resolve(f, None).is_ok_and(|f| f.program.funcs[f.index as usize].unsupported.is_some())
+    resolve(f, None).is_ok_and(|f| f.func().unsupported.is_some())
 }
 
 impl Module {
     /// The kernels' syntax, for tests that look at what was parsed.
     pub fn syntax(&self) -> &parse::Module {
-        &self.ast
+        &self.source.ast
     }
 }
 
 pub fn function_attribute(f: &Function, attrib: CUfunction_attribute) -> R<c_int> {
-    let func = &f.program.funcs[f.index as usize];
-    let capability = (f.program.target / 10 * 10 + f.program.target % 10) as c_int;
+    let declared = f.declared();
     Ok(match attrib {
-        CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK => func.max_threads.min(1024) as c_int,
-        CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES => func.static_shared as c_int,
+        CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK => max_threads(declared).min(1024) as c_int,
+        CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES => f.func().static_shared as c_int,
         CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES | CU_FUNC_ATTRIBUTE_CACHE_MODE_CA => 0,
-        CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES => func.frame_bytes as c_int,
+        CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES => f.func().frame_bytes as c_int,
         // Virtual registers say nothing about what ptxas would need; a plausible number keeps occupancy sane.
-        CU_FUNC_ATTRIBUTE_NUM_REGS => (func.rows32 + 2 * func.rows64).clamp(8, 64) as c_int,
-        CU_FUNC_ATTRIBUTE_PTX_VERSION | CU_FUNC_ATTRIBUTE_BINARY_VERSION => {
-            if attrib == CU_FUNC_ATTRIBUTE_BINARY_VERSION { device::capability() as c_int } else { capability }
-        }
+        CU_FUNC_ATTRIBUTE_NUM_REGS => (f.func().rows32 + 2 * f.func().rows64).clamp(8, 64) as c_int,
+        CU_FUNC_ATTRIBUTE_PTX_VERSION => f.source.ast.target as c_int,
+        CU_FUNC_ATTRIBUTE_BINARY_VERSION => device::capability() as c_int,
         CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES => f.dynamic_shared_max() as c_int,
         CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT => f.settings.carveout.load(Ordering::Relaxed),
-        CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET => c_int::from(func.explicit_cluster),
+        CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET => c_int::from(declared.explicit_cluster),
         CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH..=CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH => {
             let axis = (attrib - CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH) as usize;
             f.required_cluster().map_or(0, |c| c[axis] as c_int)

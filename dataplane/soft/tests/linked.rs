@@ -5,13 +5,11 @@ mod common;
 use std::ffi::c_void;
 use std::ptr::{null, null_mut};
 
+use common::image::{CUBIN, PTX, fat_binary};
 use common::{Buffer, Gpu, context_has_failed, ok};
 use orion_cuda::sys::{CU_JIT_INPUT_PTX, CUDA_ERROR_INVALID_IMAGE, CUDA_ERROR_NO_BINARY_FOR_GPU, CUmodule, CUresult};
 use orion_soft::calls::link::{cuLinkAddData_v2, cuLinkComplete, cuLinkCreate_v2, cuLinkDestroy};
 use orion_soft::calls::module::cuModuleLoadData;
-
-const PTX: u16 = 1;
-const CUBIN: u16 = 2;
 
 const KERNEL: &str = ".version 8.0\n.target sm_75\n.address_size 64\n.global .u32 own = 1;\n\
     .extern .func (.param .u32 r) answer;\n.visible .entry kernel(.param .u64 o) {\n\
@@ -20,27 +18,6 @@ const KERNEL: &str = ".version 8.0\n.target sm_75\n.address_size 64\n.global .u3
     st.global.u32 [o], a; ret; }\n";
 const ANSWER: &str = ".version 8.0\n.target sm_75\n.address_size 64\n.global .u32 own = 41;\n\
     .visible .func (.param .u32 r) answer {\n.reg .u32 a; ld.global.u32 a, [own]; st.param.u32 [r], a; ret; }\n";
-
-/// A fat binary of programs, each a kind, a compute capability and its bytes.
-fn fat_binary(programs: &[(u16, u32, &[u8])]) -> Vec<u8> {
-    let mut entries = Vec::new();
-    for (kind, sm, bytes) in programs {
-        let mut head = [0u8; 64];
-        let padded = bytes.len().next_multiple_of(8);
-        head[0..2].copy_from_slice(&kind.to_le_bytes());
-        head[4..8].copy_from_slice(&64u32.to_le_bytes());
-        head[8..16].copy_from_slice(&(padded as u64).to_le_bytes());
-        head[28..32].copy_from_slice(&sm.to_le_bytes());
-        entries.extend(head);
-        entries.extend(*bytes);
-        entries.resize(entries.len() + padded - bytes.len(), 0);
-    }
-    let mut image = 0xba55_ed50u32.to_le_bytes().to_vec();
-    image.extend([1, 0, 16, 0]);
-    image.extend((entries.len() as u64).to_le_bytes());
-    image.extend(entries);
-    image
-}
 
 #[repr(C)]
 struct Wrapper {

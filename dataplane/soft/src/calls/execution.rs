@@ -13,14 +13,14 @@ use crate::graph::Work;
 use crate::launch::{KernelLaunch, pack_arguments};
 use crate::log::refuse;
 use crate::module::{self, Function, function_attribute, resolve};
+use crate::ptx::decode::program::kernel_params;
 use crate::ptx::isa::program::Param;
 use crate::{context, enqueue, stream};
 
 pub(super) fn set_function_attribute(f: &Function, attrib: CUfunction_attribute, v: c_int) -> R {
-    let func = &f.program.funcs[f.index as usize];
     match attrib {
         CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES => {
-            if v < 0 || v as u32 + func.static_shared > crate::device::SHARED_OPTIN {
+            if v < 0 || v as u32 + f.func().static_shared > crate::device::SHARED_OPTIN {
                 return Err(CUDA_ERROR_INVALID_VALUE);
             }
             f.settings.dynamic_shared_max.store(v, Ordering::Relaxed);
@@ -33,7 +33,7 @@ pub(super) fn set_function_attribute(f: &Function, attrib: CUfunction_attribute,
         }
         CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED => f.settings.non_portable.store(v, Ordering::Relaxed),
         CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH..=CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH => {
-            if func.req_cluster.is_some() {
+            if f.declared().req_cluster.is_some() {
                 return Err(CUDA_ERROR_NOT_PERMITTED);
             }
             let axis = (attrib - CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH) as usize;
@@ -142,7 +142,7 @@ api! {
     }
     fn cuFuncGetParamInfo(f: CUfunction, index: usize, offset: *mut usize, size: *mut usize) {
         let f = resolve(f, None)?;
-        param_info(&f.program.funcs[f.index as usize].params, index, offset, size)
+        param_info(&kernel_params(f.declared()).0, index, offset, size)
     }
     fn cuFuncIsLoaded(state: *mut CUfunctionLoadingState, f: CUfunction) {
         let loaded = resolve(f, None)?.settings.loaded.load(Ordering::Relaxed);

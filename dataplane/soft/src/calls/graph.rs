@@ -205,7 +205,7 @@ fn widen(p: &CUDA_KERNEL_NODE_PARAMS_v1) -> CUDA_KERNEL_NODE_PARAMS {
 fn kernel_params(h: CUgraphNode) -> R<CUDA_KERNEL_NODE_PARAMS> {
     let n = node(h)?;
     let Work::Kernel(k) = lock(&n.work)?.clone() else { return Err(CUDA_ERROR_INVALID_VALUE) };
-    let func = &k.function.program.funcs[k.function.index as usize];
+    let func = k.function.func();
     let mut shown = lock(&n.shown)?;
     // SAFETY: every offset is inside the argument buffer, which lives as long as the node's work.
     *shown = func

@@ -38,7 +38,7 @@ fn link_add(state: CUlinkState, kind: CUjitInputType, text: R<image::Text>) -> R
     if !matches!(kind, CU_JIT_INPUT_PTX | CU_JIT_INPUT_FATBINARY) {
         return refuse("cuLinkAddData", "input other than PTX");
     }
-    l.inputs.lock().map_err(|_| CUDA_ERROR_UNKNOWN)?.push(text?.ptx);
+    l.inputs.lock().map_err(|_| CUDA_ERROR_UNKNOWN)?.push(text?.ptx.to_string());
     Ok(())
 }
 
@@ -75,10 +75,9 @@ api! {
         let l = LINKERS.get(state).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
         l.check_thread("cuLinkComplete")?;
         let all = l.inputs.lock().map_err(|_| CUDA_ERROR_UNKNOWN)?.join(link::NEXT);
-        let all = image::Text { ptx: all, compiled: false };
-        parse_ptx(&all, &no_jit())?;
+        parse_ptx(&image::Text { ptx: Arc::new(all.clone()), compiled: false }, &no_jit())?;
         let mut kept = l.output.lock().map_err(|_| CUDA_ERROR_UNKNOWN)?;
-        *kept = CString::new(all.ptx).map_err(|_| CUDA_ERROR_INVALID_PTX)?;
+        *kept = CString::new(all).map_err(|_| CUDA_ERROR_INVALID_PTX)?;
         put(out, kept.as_ptr().cast_mut().cast())?;
         put_some(size, kept.as_bytes_with_nul().len());
         Ok(())

@@ -10,6 +10,7 @@ use crate::api::{R, api, get, list, put};
 use crate::calls::execution::launch_attributes;
 use crate::cluster::{self, SHARED_PER_SM, blocks_per_sm};
 use crate::device::{SHARED_OPTIN, SM_COUNT};
+use crate::ptx::decode::program::max_threads;
 use crate::{context, module};
 
 fn occupancy(out: *mut c_int, f: CUfunction, block: c_int, shared: usize) -> R {
@@ -32,7 +33,7 @@ fn best_block(
 ) -> R {
     let f = module::resolve(f, None)?;
     let top = if limit <= 0 { 1024 } else { limit.min(1024) };
-    let top = top.min(f.program.funcs[f.index as usize].max_threads as c_int);
+    let top = top.min(max_threads(f.declared()) as c_int);
     let mut best = (0, 0, 0);
     let mut size = top;
     while size > 0 {
@@ -90,7 +91,7 @@ api! {
         if blocks <= 0 || block <= 0 {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        let fixed = f.program.funcs[f.index as usize].static_shared + 1024;
+        let fixed = f.func().static_shared + 1024;
         let each = (SHARED_PER_SM / blocks as u32).min(SHARED_OPTIN + 1024);
         put(out, each.saturating_sub(fixed).min(f.dynamic_shared_max()) as usize)
     }

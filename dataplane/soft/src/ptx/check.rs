@@ -9,18 +9,23 @@ use std::collections::{HashMap, HashSet};
 use super::parse::{Function, Instruction, Module, Operand, Stmt};
 
 pub fn check(module: &Module) -> Result<(), String> {
-    let mut outside: HashSet<&str> = HashSet::new();
-    outside.extend(module.variables.iter().map(|v| v.name.as_str()));
-    outside.extend(module.functions.iter().map(|f| f.name.as_str()));
-    outside.extend(module.aliases.iter().map(|(name, _)| name.as_str()));
-    for f in &module.functions {
-        let names = Names::new(f, &outside);
-        for statement in &f.body {
-            if let Stmt::Instruction(i) = statement {
-                check_shape(i)
-                    .and_then(|()| names.check(i))
-                    .map_err(|e| format!("line {}: {}: {e}", i.line, i.opcode))?;
-            }
+    let outside = outside(module);
+    module.functions.iter().try_for_each(|f| function(f, &outside))
+}
+
+/// The names at the outermost level of a module.
+pub fn outside(module: &Module) -> HashSet<&str> {
+    let variables = module.variables.iter().map(|v| v.name.as_str());
+    let functions = module.functions.iter().map(|f| f.name.as_str());
+    variables.chain(functions).chain(module.aliases.iter().map(|(name, _)| name.as_str())).collect()
+}
+
+/// Checks what has been read of a function.
+pub fn function(f: &Function, outside: &HashSet<&str>) -> Result<(), String> {
+    let names = Names::new(f, outside);
+    for statement in &f.body {
+        if let Stmt::Instruction(i) = statement {
+            check_shape(i).and_then(|()| names.check(i)).map_err(|e| format!("line {}: {}: {e}", i.line, i.opcode))?;
         }
     }
     Ok(())

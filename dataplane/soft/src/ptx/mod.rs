@@ -1,5 +1,5 @@
-//! PTX: text to syntax (`lex`, `parse`), several texts to one (`link`), syntax to the register machine
-//! the executor runs (`decode`).
+//! PTX: text to syntax (`lex`, `parse`), several texts to one (`link`), of a text what a kernel needs (`part`), syntax
+//! to the register machine the executor runs (`decode`).
 
 pub mod check;
 pub mod decode;
@@ -7,3 +7,4 @@ pub mod isa;
 pub mod lex;
 pub mod link;
 pub mod parse;
+pub mod part;

@@ -2,8 +2,12 @@
 //!
 //! Names are resolved in `decode`, because addresses of globals differ between the contexts a module is loaded in.
 
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+
 use super::isa::operand::{Space, Ty};
-use super::lex::{Tok, Token, lex};
+use super::lex::{self, Tok, Token};
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Operand {
@@ -94,6 +98,22 @@ pub enum Stmt {
     Instruction(Instruction),
 }
 
+/// A function's body in the text of its module.
+#[derive(Clone, Debug)]
+pub struct Unread {
+    /// Bytes of the text, braces and all.
+    place: Range<usize>,
+    line: u32,
+}
+
+impl Unread {
+    pub fn read(&self, text: &str) -> Result<Vec<Stmt>> {
+        let mut parser = Parser { tokens: lex::lex(&text[self.place.clone()], self.line)?, at: 0 };
+        let body = parser.body()?;
+        if parser.peek().is_some() { parser.fail("expected the end of a function") } else { Ok(body) }
+    }
+}
+
 #[derive(Clone, Debug, Default)]
 pub struct Function {
     pub name: String,
@@ -103,6 +123,10 @@ pub struct Function {
     pub params: Vec<Variable>,
     pub returns: Vec<Variable>,
     pub body: Vec<Stmt>,
+    /// Where the body is that has not been read.
+    pub unread: Option<Unread>,
+    /// Why the body, which was read late, cannot be run.
+    pub invalid: Option<String>,
     pub max_ntid: Option<[u32; 3]>,
     pub req_ntid: Option<[u32; 3]>,
     pub req_cluster: Option<[u32; 3]>,
@@ -119,12 +143,33 @@ pub struct Module {
     pub variables: Vec<Variable>,
     pub functions: Vec<Function>,
     pub aliases: Vec<(String, String)>,
+    /// The text of which bodies have not been read.
+    pub text: Arc<String>,
 }
 
-pub fn parse(text: &str) -> Result<Module, String> {
-    let tokens = lex(text)?;
-    let mut p = Parser { tokens, at: 0 };
-    p.module()
+impl Module {
+    /// Where the function of a name is, or the one that a name is an alias of.
+    pub fn places(&self) -> HashMap<&str, usize> {
+        let mut places: HashMap<&str, usize> =
+            self.functions.iter().enumerate().map(|(i, f)| (f.name.as_str(), i)).collect();
+        for (alias, target) in &self.aliases {
+            if let Some(&i) = places.get(target.as_str()) {
+                places.insert(alias, i);
+            }
+        }
+        places
+    }
+}
+
+/// The whole of a text.
+pub fn parse(text: &str) -> Result<Module> {
+    Parser { tokens: lex::lex(text, 1)?, at: 0 }.module()
+}
+
+/// A text without the bodies of its functions, which are left to be read when they are needed.
+pub fn outline(text: &Arc<String>) -> Result<Module> {
+    let module = Parser { tokens: lex::outline(text)?, at: 0 }.module()?;
+    Ok(Module { text: text.clone(), ..module })
 }
 
 struct Parser<'a> {
@@ -203,6 +248,7 @@ impl<'a> Parser<'a> {
         let mut depth = 0;
         loop {
             match self.next()? {
+                Tok::Unread(..) => return Ok(()),
                 Tok::Punct('{') => depth += 1,
                 Tok::Punct('}') => {
                     depth -= 1;
@@ -341,26 +387,36 @@ impl<'a> Parser<'a> {
         if self.eat(';') {
             return Ok(f);
         }
-        if !self.is('{') {
-            return self.fail("expected a function body");
-        }
         f.has_body = true;
-        self.at += 1;
+        match self.peek() {
+            Some(Tok::Unread(from, to)) => {
+                f.unread = Some(Unread { place: from..to, line: self.line() });
+                self.at += 1;
+            }
+            Some(Tok::Punct('{')) => f.body = self.body()?,
+            _ => return self.fail("expected a function body"),
+        }
+        Ok(f)
+    }
+
+    fn body(&mut self) -> Result<Vec<Stmt>> {
+        self.expect('{')?;
+        let mut body = Vec::new();
         let mut depth = 1;
         while depth > 0 {
             if self.eat('{') {
                 depth += 1;
-                f.body.push(Stmt::Open);
+                body.push(Stmt::Open);
             } else if self.eat('}') {
                 depth -= 1;
                 if depth > 0 {
-                    f.body.push(Stmt::Close);
+                    body.push(Stmt::Close);
                 }
             } else if !self.eat(';') {
-                self.statement(&mut f.body)?;
+                self.statement(&mut body)?;
             }
         }
-        Ok(f)
+        Ok(body)
     }
 
     fn attribute(&mut self, f: &mut Function) -> Result<()> {

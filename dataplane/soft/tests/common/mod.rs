@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test file uses a part")]
 
+pub mod image;
 pub mod random;
 
 use std::ffi::{CString, c_void};

@@ -27,15 +27,14 @@ pub fn kernel_params(f: &Function) -> (Vec<Param>, u32) {
     (out, at)
 }
 
+/// Threads that a block of this kernel may have.
+pub fn max_threads(f: &Function) -> u32 {
+    f.max_ntid.or(f.req_ntid).map_or(1024, |d| d[0].saturating_mul(d[1]).saturating_mul(d[2]))
+}
+
 pub fn decode(module: &Module, globals: &Globals) -> Program {
     let mut program = Program { target: module.target, version: module.version, ..Program::default() };
-    let names: HashMap<&str, usize> = module.functions.iter().enumerate().map(|(i, f)| (f.name.as_str(), i)).collect();
-    let mut names = names;
-    for (alias, target) in &module.aliases {
-        if let Some(&i) = names.get(target.as_str()) {
-            names.insert(alias, i);
-        }
-    }
+    let names = module.places();
     let layout = SharedLayout::new(module, &names);
     let mut calls: Vec<Vec<u32>> = Vec::new();
     for (index, f) in module.functions.iter().enumerate() {
@@ -43,7 +42,9 @@ pub fn decode(module: &Module, globals: &Globals) -> Program {
         let start = program.code.len();
         func.entry = start as u32;
         let mut d = Decoder::new(module, index, f, &names, globals, &layout, start);
-        let outcome = if !f.has_body {
+        let outcome = if let Some(why) = &f.invalid {
+            Err(why.clone())
+        } else if !f.has_body {
             Err(undefined(&f.name))
         } else if f.blocks_are_clusters {
             unsupported(".blocksareclusters: a grid that counts clusters")
@@ -64,7 +65,7 @@ pub fn decode(module: &Module, globals: &Globals) -> Program {
             (func.params, func.param_bytes) = kernel_params(f);
             func.static_shared = layout.entry_bytes.get(&index).copied().unwrap_or(0);
         }
-        func.max_threads = f.max_ntid.or(f.req_ntid).map_or(1024, |d| d[0].saturating_mul(d[1]).saturating_mul(d[2]));
+        func.max_threads = max_threads(f);
         func.req_ntid = f.req_ntid;
         func.req_cluster = f.req_cluster;
         func.explicit_cluster = f.explicit_cluster;
@@ -220,7 +221,7 @@ fn users(module: &Module, vars: &Owned, mentions: &[Mentions]) -> Vec<Vec<usize>
     users
 }
 
-fn visit_names<'a>(o: &'a Operand, f: &mut impl FnMut(&'a str)) {
+pub fn visit_names<'a>(o: &'a Operand, f: &mut impl FnMut(&'a str)) {
     match o {
         Operand::Name(n) | Operand::Offset(n, _) => f(n),
         Operand::Addr(b, _) => visit_names(b, f),
