@@ -88,6 +88,9 @@ fn two_dimensional_asynchronous(cu: &'static Cuda) -> Verdict {
     cu.free(address)
 }
 
+/// A fill of eight bytes, and what is there then.
+type Fill<'a> = (&'a str, &'a dyn Fn() -> CUresult, [u8; 8]);
+
 extern "C" fn nap(_: *mut c_void) {
     std::thread::sleep(Duration::from_millis(10));
 }
@@ -96,7 +99,7 @@ extern "C" fn nap(_: *mut c_void) {
 /// has it. What is before it in the stream takes its time here.
 fn is_done_on_return(cu: &'static Cuda, memory: *mut c_void) -> Verdict {
     let at = memory.addr() as u64;
-    let fills: [(&str, &dyn Fn() -> CUresult, [u8; 8]); 6] = [
+    let fills: [Fill; 6] = [
         ("D8", &|| cu.cuMemsetD8_v2(at, 1, 8), [1; 8]),
         ("D16", &|| cu.cuMemsetD16_v2(at, 0x0202, 4), [2; 8]),
         ("D32", &|| cu.cuMemsetD32_v2(at, 0x0303_0303, 2), [3; 8]),
