@@ -115,6 +115,78 @@ out = cuda.device_array(96, np.int32)
 lanes[1, 96](out)
 check("a kernel to be debugged", out.copy_to_host(), np.arange(96) % 32)
 
+
+
+@cuda.jit(debug=True, opt=False)
+def halved(x):
+    return x / 2
+
+
+@cuda.jit(debug=True, opt=False)
+def roots(x):
+    i = cuda.grid(1)
+    if x[i] < 0:
+        raise ValueError("it is negative")
+    x[i] = math.sqrt(halved(x[i]))
+
+
+x64 = numbers.random(64)
+out = cuda.to_device(x64)
+roots[2, 32](out)
+check("debugged functions in several texts", out.copy_to_host(), np.sqrt(x64 / 2), 1e-12)
+try:
+    roots[2, 32](cuda.to_device(-x64))
+    sys.exit("FAIL an exception in a kernel: there was none")
+except ValueError as error:
+    check("an exception in a kernel", "it is negative" in str(error), True)
+
+
+@cuda.jit
+def sums(values, out):
+    grid = cuda.cg.this_grid()
+    i = cuda.grid(1)
+    for step in range(out.size):
+        values[i] += 1
+        grid.sync()
+        if i == 0:
+            for value in values:
+                out[step] += value
+        grid.sync()
+
+
+values, out = cuda.to_device(np.zeros(128, np.int32)), cuda.to_device(np.zeros(10, np.int32))
+sums[4, 32](values, out)
+check("a group of the whole grid", out.copy_to_host(), 128 * np.arange(1, 11))
+
+TWICE = b"""
+.version 7.0
+.target sm_75
+.address_size 64
+.visible .func (.param .b32 code) twice(.param .b64 result, .param .b32 x)
+{
+    .reg .b32 %x;
+    .reg .b64 %result;
+    ld.param.u64 %result, [result];
+    ld.param.u32 %x, [x];
+    shl.b32 %x, %x, 1;
+    st.u32 [%result], %x;
+    st.param.b32 [code], 0;
+    ret;
+}
+\0"""
+twice = cuda.declare_device("twice", "int32(int32)", link=cuda.PTXSource(TWICE))
+
+
+@cuda.jit
+def doubled(x):
+    i = cuda.grid(1)
+    x[i] = twice(x[i])
+
+
+out = cuda.to_device(np.arange(32, dtype=np.int32))
+doubled[1, 32](out)
+check("a function of linked PTX", out.copy_to_host(), 2 * np.arange(32))
+
 stream = cuda.stream()
 with stream.auto_synchronize():
     there = cuda.to_device(x, stream=stream)

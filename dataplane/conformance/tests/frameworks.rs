@@ -75,7 +75,7 @@ fn tritons_kernels_compute_right() {
 
 #[test]
 fn numbas_kernels_compute_right() {
-    assert_eq!(passes(KNOWN, "numba_kernels.py").len(), 8);
+    assert_eq!(passes(KNOWN, "numba_kernels.py").len(), 12);
 }
 
 #[test]
