@@ -4,7 +4,7 @@
 # NVIDIA's EULA lets you download them; it does not let us ship them.
 #   cuda-toolchain.sh [WHAT]    prints another folder instead: with nvrtc that of libnvrtc.so.13, with cupti one with
 #                               CUPTI's include and lib, with nvml that of nvml.h, with frameworks that of the
-#                               packages of a Python with TensorFlow, JAX, CuPy, Triton and numba, with pytorch that
+#                               packages of a Python with requirements.txt's frameworks, with pytorch that
 #                               of a Python 3.7 or 3.8 with PyTorch 1.5.1 (it exits with 3 where there is none), with
 #                               nvml-tools one with nvidia-smi, bin/nvitop and a Python that has pynvml
 set -euo pipefail
@@ -112,7 +112,7 @@ if [ "${1:-}" = frameworks ]; then
     # others are, and some have .pth files.
     list="$root/dataplane/conformance/frameworks/requirements.txt"
     if ! cmp -s "$list" "$root/.frameworks/complete"; then
-        echo "downloading TensorFlow, JAX, CuPy, Triton, numba and CUDA's libraries into $root/.frameworks, 3.7 GB" >&2
+        echo "downloading TensorFlow, JAX, CuPy, Triton, numba, Taichi, Warp, XGBoost and CUDA's libraries into $root/.frameworks, 4 GB" >&2
         rm -rf "$root/.frameworks"
         python3 -m venv --without-pip "$root/.frameworks"
     fi

@@ -1,4 +1,5 @@
-//! TensorFlow, JAX, CuPy, Triton and numba, as they come from PyPI, compute on Orion's GPU what the CPU computes.
+//! TensorFlow, JAX, CuPy, Triton, numba, Taichi, Warp and XGBoost, as they come from PyPI, compute on Orion's GPU what the
+//! CPU computes.
 //!
 //! There is no skipping: what PyPI does not give makes the tests fail.
 
@@ -71,6 +72,21 @@ fn cupy_computes_what_numpy_computes() {
 #[test]
 fn tritons_kernels_compute_right() {
     assert_eq!(passes(KNOWN, "triton_kernels.py").len(), 5);
+}
+
+#[test]
+fn taichis_kernels_compute_right() {
+    assert_eq!(passes(KNOWN, "taichi_kernels.py").len(), 5);
+}
+
+#[test]
+fn warps_kernels_compute_right() {
+    assert_eq!(passes(KNOWN, "warp_kernels.py").len(), 5);
+}
+
+#[test]
+fn xgboost_grows_the_trees_of_the_cpu() {
+    assert_eq!(passes(KNOWN, "xgboost_training.py").len(), 3);
 }
 
 #[test]
