@@ -74,6 +74,22 @@ fn one_stray_lane_is_a_fault() {
     }
 }
 
+/// `a[3]` is the address of an element, as a small compiler of somebody's writes it.
+#[test]
+fn an_element_of_an_array_is_its_address() {
+    let body = |array: &str, element: &str| {
+        format!(
+            "{{ .shared .align 8 {array}; .reg .u32 %first; mov.u32 %first, a; mov.u32 %d, {element}; sub.u32 %d, %d, %first; }}"
+        )
+    };
+    let bodies =
+        [body(".b64 a[4]", "a[3]"), body(".v2 .f32 a[4]", "a[1]"), body(".b8 a[64]", "a[0]"), body(".b16 a[4]", "a+2")];
+    let gpu = Elementwise::<32>::new(&bodies);
+    let zero = [0u32; 32];
+    let found: Vec<u32> = (0..bodies.len()).map(|i| gpu.run(i, &zero, &zero, &zero)[0]).collect();
+    assert_eq!(found, [24, 8, 0, 2]);
+}
+
 /// Compilers count down from the end: the sum of a register of 32 bits and a constant is one of 32 bits.
 #[test]
 fn an_offset_in_shared_or_local_memory_wraps_as_its_register_does() {

@@ -108,7 +108,7 @@ pub struct Unread {
 
 impl Unread {
     pub fn read(&self, text: &str) -> Result<Vec<Stmt>> {
-        let mut parser = Parser { tokens: lex::lex(&text[self.place.clone()], self.line)?, at: 0 };
+        let mut parser = Parser::new(lex::lex(&text[self.place.clone()], self.line)?);
         let body = parser.body()?;
         if parser.peek().is_some() { parser.fail("expected the end of a function") } else { Ok(body) }
     }
@@ -163,23 +163,29 @@ impl Module {
 
 /// The whole of a text.
 pub fn parse(text: &str) -> Result<Module> {
-    Parser { tokens: lex::lex(text, 1)?, at: 0 }.module()
+    Parser::new(lex::lex(text, 1)?).module()
 }
 
 /// A text without the bodies of its functions, which are left to be read when they are needed.
 pub fn outline(text: &Arc<String>) -> Result<Module> {
-    let module = Parser { tokens: lex::outline(text)?, at: 0 }.module()?;
+    let module = Parser::new(lex::outline(text)?).module()?;
     Ok(Module { text: text.clone(), ..module })
 }
 
 struct Parser<'a> {
     tokens: Vec<Token<'a>>,
     at: usize,
+    /// Bytes of an element of each variable that was declared before.
+    elements: HashMap<String, u64>,
 }
 
 type Result<T, E = String> = core::result::Result<T, E>;
 
 impl<'a> Parser<'a> {
+    fn new(tokens: Vec<Token<'a>>) -> Parser<'a> {
+        Parser { tokens, at: 0, elements: HashMap::new() }
+    }
+
     fn peek(&self) -> Option<Tok<'a>> {
         self.tokens.get(self.at).map(|t| t.tok)
     }
@@ -566,6 +572,7 @@ impl<'a> Parser<'a> {
                 }
             }
             let template = Variable { init: Vec::new(), count: Some(1), ..v.clone() };
+            self.elements.insert(v.name.clone(), v.element_bytes());
             out.push(v);
             if !self.eat(',') {
                 break;
@@ -749,6 +756,17 @@ impl<'a> Parser<'a> {
         Ok(first)
     }
 
+    /// `2]` of `name[2]`: how many bytes of the variable lie before that element.
+    fn element(&mut self, name: &str) -> Result<i64> {
+        let index = self.int()?;
+        self.expect(']')?;
+        match self.elements.get(name) {
+            Some(bytes) => Ok(index.wrapping_mul(*bytes) as i64),
+            None if index == 0 => Ok(0),
+            None => self.fail("an element of a variable that is not declared before it"),
+        }
+    }
+
     fn list(&mut self, close: char) -> Result<Vec<Operand>> {
         let mut out = Vec::new();
         while !self.eat(close) {
@@ -792,7 +810,7 @@ impl<'a> Parser<'a> {
             Tok::F32(v) => Ok(Operand::F32(if negative { v ^ 0x8000_0000 } else { v })),
             Tok::F64(v) => Ok(Operand::F64(if negative { v ^ (1 << 63) } else { v })),
             Tok::Word(w) => {
-                let offset = self.addend()?;
+                let offset = if self.eat('[') { self.element(w)? } else { self.addend()? };
                 let o = if offset != 0 { Operand::Offset(w.into(), offset) } else { Operand::Name(w.into()) };
                 Ok(if negative { Operand::Negated(Box::new(o)) } else { o })
             }
