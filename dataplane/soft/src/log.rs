@@ -28,7 +28,10 @@ pub fn error(message: &str) {
 
 /// Logs once per feature, because a program that meets a limit usually meets it in a loop.
 pub fn refuse<T>(function: &str, what: &str) -> R<T> {
-    say(&format!("{function}: {what} is not supported"));
-    error(&format!("{function}: {what} is not supported"));
+    // What is missing may be said as a sentence, such as "f is not defined".
+    let is_said = ["is not supported", "is not defined"].iter().any(|end| what.ends_with(end));
+    let line = format!("{function}: {what}{}", if is_said { "" } else { " is not supported" });
+    say(&line);
+    error(&line);
     Err(CUDA_ERROR_NOT_SUPPORTED)
 }
