@@ -112,7 +112,8 @@ if [ "${1:-}" = frameworks ]; then
     # others are, and some have .pth files.
     list="$root/dataplane/conformance/frameworks/requirements.txt"
     if ! cmp -s "$list" "$root/.frameworks/complete"; then
-        echo "downloading TensorFlow, JAX, CuPy, Triton, numba, Taichi, Warp, XGBoost and CUDA's libraries into $root/.frameworks, 4 GB" >&2
+        echo "downloading TensorFlow, JAX, CuPy, Triton, numba, Taichi, Warp, XGBoost and CUDA's libraries into" \
+            "$root/.frameworks, 4 GB" >&2
         rm -rf "$root/.frameworks"
         python3 -m venv --without-pip "$root/.frameworks"
     fi

@@ -1,4 +1,4 @@
-"""XGBoost grows the trees that it grows on the CPU. Its features have few values, so that both choose among the same cuts."""
+"""XGBoost grows the trees that it grows on the CPU. Features have few values, so both choose among the same cuts."""
 
 import sys
 

@@ -1,5 +1,5 @@
-//! TensorFlow, JAX, CuPy, Triton, numba, Taichi, Warp and XGBoost, as they come from PyPI, compute on Orion's GPU what the
-//! CPU computes.
+//! TensorFlow, JAX, CuPy, Triton, numba, Taichi, Warp and XGBoost, as they come from PyPI, compute on Orion's GPU what
+//! the CPU computes.
 //!
 //! There is no skipping: what PyPI does not give makes the tests fail.
 
