@@ -78,9 +78,8 @@ fn one_stray_lane_is_a_fault() {
 #[test]
 fn an_element_of_an_array_is_its_address() {
     let body = |array: &str, element: &str| {
-        format!(
-            "{{ .shared .align 8 {array}; .reg .u32 %first; mov.u32 %first, a; mov.u32 %d, {element}; sub.u32 %d, %d, %first; }}"
-        )
+        let difference = "mov.u32 %first, a; sub.u32 %d, %d, %first;";
+        format!("{{ .shared .align 8 {array}; .reg .u32 %first; mov.u32 %d, {element}; {difference} }}")
     };
     let bodies =
         [body(".b64 a[4]", "a[3]"), body(".v2 .f32 a[4]", "a[1]"), body(".b8 a[64]", "a[0]"), body(".b16 a[4]", "a+2")];
