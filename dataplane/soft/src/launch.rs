@@ -15,7 +15,7 @@ use crate::device::{SHARED_DEFAULT, SM_COUNT};
 use crate::exec::fault::{Fault, FaultKind};
 use crate::exec::grid;
 use crate::exec::state::{Launch, Start};
-use crate::log::refuse;
+use crate::log::refuse_for;
 use crate::module::{self, Function};
 use crate::say;
 use crate::vram::{self, Kind};
@@ -83,7 +83,7 @@ impl KernelLaunch {
         }
         if let Some(why) = &func.unsupported {
             c.fail(CUDA_ERROR_LAUNCH_FAILED);
-            return refuse("cuLaunchKernel", &format!("kernel {}: {why}", func.name));
+            return refuse_for("cuLaunchKernel", &format!("kernel {}", func.name), why);
         }
         if self.cooperative {
             let fits = blocks_per_sm(&self.function, threads, self.shared) * SM_COUNT;

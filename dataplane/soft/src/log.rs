@@ -28,10 +28,16 @@ pub fn error(message: &str) {
 
 /// Logs once per feature, because a program that meets a limit usually meets it in a loop.
 pub fn refuse<T>(function: &str, what: &str) -> R<T> {
-    // What is missing may be said as a sentence, such as "f is not defined".
-    let is_said = ["is not supported", "is not defined"].iter().any(|end| what.ends_with(end));
-    let line = format!("{function}: {what}{}", if is_said { "" } else { " is not supported" });
-    say(&line);
-    error(&line);
+    refused(&format!("{function}: {what} is not supported"))
+}
+
+/// As [`refuse`], where what is lacking is told apart from what lacks it: a kernel, say, and an instruction of it.
+pub fn refuse_for<T>(function: &str, what: &str, why: &str) -> R<T> {
+    refused(&format!("{function}: {what} is not supported: {why}"))
+}
+
+fn refused<T>(line: &str) -> R<T> {
+    say(line);
+    error(line);
     Err(CUDA_ERROR_NOT_SUPPORTED)
 }

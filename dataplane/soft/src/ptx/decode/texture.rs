@@ -20,7 +20,7 @@ impl Geometry {
                 _ => return None,
             })
         });
-        hit.ok_or_else(|| "geometry is not supported".into())
+        hit.ok_or_else(|| "geometry".into())
     }
 }
 
@@ -34,7 +34,7 @@ impl Decoder<'_> {
                 let (handle, place) = self.place(mods, second, if integer { Ty::S32 } else { Ty::F32 })?;
                 let (level, used) = self.level(mods, place.geometry, &ops[2..])?;
                 if ops.len() > 2 + used {
-                    return unsupported("an offset or depth comparison is not supported");
+                    return unsupported("an offset or depth comparison");
                 }
                 (Reg::None, handle, TextureOp::Sample { place, integer, level, to: self.results(mods, first)? })
             }
@@ -42,7 +42,7 @@ impl Decoder<'_> {
                 let (handle, place) = self.place(mods, second, Ty::F32)?;
                 let channel = match mods.0.iter().find_map(|m| "rgba".find(*m)) {
                     Some(channel) if place.geometry == Geometry::D2 && ops.len() == 2 => channel,
-                    _ => return unsupported("an offset, a depth comparison or this geometry is not supported"),
+                    _ => return unsupported("an offset, a depth comparison or this geometry"),
                 };
                 (Reg::None, handle, TextureOp::Gather { place, channel, to: self.results(mods, first)? })
             }
@@ -80,7 +80,7 @@ impl Decoder<'_> {
         let (place, value) = if base == "suld" { (second, first) } else { (first, second) };
         let (handle, place) = self.place(mods, place, Ty::S32)?;
         if place.geometry.is_cube() {
-            return unsupported("geometry is not supported");
+            return unsupported("geometry");
         }
         let op = match base {
             "suld" if formatted => return unsupported("formatted load"),
@@ -118,7 +118,7 @@ impl Decoder<'_> {
     fn handle(&self, o: &Operand) -> Result<Src> {
         match self.src(o, Ty::U64)? {
             handle @ Src::R64(_) => Ok(handle),
-            _ => unsupported("texture and surface references are not supported"),
+            _ => unsupported("texture and surface references"),
         }
     }
 
@@ -126,7 +126,7 @@ impl Decoder<'_> {
     fn place(&self, mods: &Mods, o: &Operand, ty: Ty) -> Result<(Src, Place)> {
         let geometry = Geometry::of(mods)?;
         let Operand::Vec(parts) = o else { return unsupported("address form") };
-        let [object, coordinates] = parts.as_slice() else { return unsupported("a separate sampler is not supported") };
+        let [object, coordinates] = parts.as_slice() else { return unsupported("a separate sampler") };
         let coordinates = each(coordinates);
         let layers = usize::from(geometry.is_array());
         let axes = coordinates.get(layers..layers + geometry.axes()).ok_or("too few coordinates")?;
@@ -196,5 +196,5 @@ fn query(mods: &Mods) -> Result<Query> {
             _ => return None,
         })
     });
-    hit.ok_or_else(|| "query is not supported".into())
+    hit.ok_or_else(|| "query".into())
 }
