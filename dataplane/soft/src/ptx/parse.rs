@@ -107,8 +107,9 @@ pub struct Unread {
 }
 
 impl Unread {
-    pub fn read(&self, text: &str) -> Result<Vec<Stmt>> {
-        let mut parser = Parser::new(lex::lex(&text[self.place.clone()], self.line)?);
+    pub fn read(&self, module: &Module) -> Result<Vec<Stmt>> {
+        let mut parser = Parser::new(lex::lex(&module.text[self.place.clone()], self.line)?);
+        parser.elements = module.variables.iter().map(|v| (v.name.clone(), v.element_bytes())).collect();
         let body = parser.body()?;
         if parser.peek().is_some() { parser.fail("expected the end of a function") } else { Ok(body) }
     }

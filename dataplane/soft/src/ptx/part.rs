@@ -42,7 +42,7 @@ fn with_functions(module: &Module, functions: Vec<Function>) -> Module {
 fn read_body(module: &Module, i: usize, outside: &HashSet<&str>) -> Function {
     let mut f = module.functions[i].clone();
     if let Some(unread) = f.unread.take() {
-        let body = unread.read(&module.text).map(|body| f.body = body);
+        let body = unread.read(module).map(|body| f.body = body);
         f.invalid = body.and_then(|()| check::function(&f, outside)).err();
     }
     f
@@ -113,6 +113,20 @@ mod tests {
         assert!(of(&m, 1).is_none());
         assert_eq!(read(&whole(&m)), ["f", "k", "l"]);
         assert_eq!(of(&m, 2).as_ref().map(read).expect("it calls none"), ["f", "l"]);
+    }
+
+    #[test]
+    fn an_element_of_a_variable_outside_is_known() {
+        let m = module(".global .align 8 .b64 g[4];\n.entry k() { .reg .u64 a; mov.u64 a, g[3]; ret; }\n");
+        let part = of(&m, 0).expect("it calls none");
+        assert_eq!(part.functions[0].invalid, None);
+        let mut named = Vec::new();
+        for statement in &part.functions[0].body {
+            if let Stmt::Instruction(i) = statement {
+                named.extend(i.operands.iter().filter(|o| matches!(o, Operand::Offset(..))));
+            }
+        }
+        assert_eq!(named, [&Operand::Offset("g".to_string(), 24)]);
     }
 
     #[test]
