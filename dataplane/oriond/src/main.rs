@@ -410,7 +410,8 @@ fn serve(mut options: Serve, signals: &libc::sigset_t) -> Result<(), String> {
         Some(path) => Some(PathBuf::from(path)),
         None => Some(default_socket()),
     };
-    if options.worker.driver == "auto" {
+    let is_named = options.worker.driver != "auto";
+    if !is_named {
         options.worker.driver = driver_of_this_machine();
     }
     check_driver(&options.worker.driver)?;
@@ -420,7 +421,9 @@ fn serve(mut options: Serve, signals: &libc::sigset_t) -> Result<(), String> {
              give --driver"
         ));
     }
-    make_device_files(&options.worker.driver);
+    if is_named && !matches!(options.worker.driver.as_str(), "soft" | "echo") {
+        make_device_files();
+    }
     let is_of_pool = options.pool.is_some();
     let stats = match options.stats.as_deref() {
         Some("none") => None,
@@ -582,8 +585,8 @@ fn plan_cells(options: &Serve) -> Result<cell::Plan, String> {
 
 /// libcuda makes missing files in /dev by a helper that runs as root. Workers get no new privileges, so it is asked to
 /// before there are any.
-fn make_device_files(driver: &str) {
-    if driver == "soft" || driver == "echo" || std::path::Path::new("/dev/nvidia-uvm").exists() {
+fn make_device_files() {
+    if std::path::Path::new("/dev/nvidia-uvm").exists() {
         return;
     }
     let helper = std::process::Command::new("nvidia-modprobe").args(["-c", "0", "-u"]).status();
@@ -661,7 +664,7 @@ fn keep_from_workers(fd: i32) -> Result<(), String> {
 fn driver_of_this_machine() -> String {
     // After a start of the machine nobody may have used a GPU yet.
     if std::path::Path::new("/proc/driver/nvidia/version").exists() {
-        make_device_files("auto");
+        make_device_files();
     }
     if let Some(path) = orion_cuda::find::driver() {
         return path.display().to_string();
