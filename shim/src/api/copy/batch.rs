@@ -4,7 +4,7 @@
 
 use orion_cuda::sys::*;
 
-use crate::api::copy::linear::{Side, check_device, copy_any_here, copy_in_pageable, side};
+use crate::api::copy::linear::{Side, copy_any_here, copy_in_pageable, is_allocation_known, side};
 use crate::api::copy::rows::copy_3d;
 use crate::objects::synchronize;
 use crate::session::attached::session;
@@ -97,8 +97,8 @@ unsafe fn copy_ordered(
             {
                 let from = from as *const u8;
                 // SAFETY: the caller's promise.
-                let copied = check_device(to, bytes)
-                    .and_then(|()| unsafe { copy_in_pageable(s, to, from, bytes, stream, false) });
+                let copied = is_allocation_known(to, bytes)
+                    .and_then(|is_known| unsafe { copy_in_pageable(s, to, is_known, from, bytes, stream, false) });
                 copied.err().unwrap_or(CUDA_SUCCESS)
             }
             // It is captured now, so what the stream does before the copy has to be over.

@@ -21,7 +21,7 @@ use orion_wire::pages::SharedMemory;
 use orion_wire::record::HeapRange;
 
 use crate::answer::posted;
-use crate::memory::copy::{is_known, post_or_call};
+use crate::memory::copy::post_or_call;
 use crate::memory::payload::{INLINE_BYTES_MAX, announce};
 use crate::memory::reading::Reading;
 use crate::memory::staging::Staging;
@@ -60,16 +60,16 @@ pub fn side(s: &Session, address: u64, bytes: usize) -> Result<Side, CUresult> {
     }
 }
 
-/// Whether a device range ends inside its allocation, where the shim knows the allocation.
-pub fn check_device(address: u64, bytes: usize) -> Result<(), CUresult> {
+/// Whether the shim knows the allocation that a device range lies in, which then ends inside of it: such a copy is done
+/// without doubt, and may be posted. Memory that the shim has not seen made (opened by others, device-side heap) the
+/// driver has to judge.
+pub fn is_allocation_known(address: u64, bytes: usize) -> Result<bool, CUresult> {
     match state().addresses.find(address) {
-        Some(range) if range.base.saturating_add(range.bytes) < address.saturating_add(bytes as u64) => {
-            // VMM mappings and pools lie side by side; a copy may run across several.
-            if range.kind == address_map::MemoryKind::Device { Err(CUDA_ERROR_INVALID_VALUE) } else { Ok(()) }
+        // VMM mappings and pools lie side by side; a copy may run across several.
+        Some(range) if range.kind == address_map::MemoryKind::Device && range.bytes_from(address) < bytes as u64 => {
+            Err(CUDA_ERROR_INVALID_VALUE)
         }
-        Some(_) => Ok(()),
-        // Memory the shim has not seen made (opened by others, device-side heap): the driver decides.
-        None => Ok(()),
+        found => Ok(found.is_some()),
     }
 }
 
@@ -104,7 +104,7 @@ unsafe fn copy_in_here(
             // SAFETY: the caller's promise.
             return posted(unsafe { copy_any_here(to, from as u64, bytes, stream, synchronous) });
         }
-        check_device(to, bytes)?;
+        let is_known = is_allocation_known(to, bytes)?;
         match side(s, from as u64, bytes)? {
             Side::Device => {
                 let q = between(to, from as u64, bytes, stream);
@@ -113,7 +113,7 @@ unsafe fn copy_in_here(
             Side::Shared(memory) => {
                 let reading = Reading::of(s, || Vec::from_iter(memory.heap()));
                 memory.heap().into_iter().for_each(|range| in_step::announce_source(s, range));
-                let is_posted = !synchronous && is_known(s, to, bytes);
+                let is_posted = !synchronous && is_known;
                 let source = if is_posted && reading.is_noted() { Source::Told } else { Source::Kept };
                 let q = copy_in_of(to, from as u64, bytes, stream, source);
                 match is_posted {
@@ -122,7 +122,7 @@ unsafe fn copy_in_here(
                 }
             }
             // SAFETY: the caller's promise.
-            Side::Pageable => unsafe { copy_in_pageable(s, to, from, bytes, stream, synchronous) },
+            Side::Pageable => unsafe { copy_in_pageable(s, to, is_known, from, bytes, stream, synchronous) },
         }
     })();
     answer.err().unwrap_or(CUDA_SUCCESS)
@@ -147,11 +147,14 @@ fn between(to: u64, from: u64, bytes: usize, stream: CUstream) -> calls::cuMemcp
     calls::cuMemcpyDtoDAsync_v2 { dstDevice, srcDevice, ByteCount: bytes, hStream: stream as u64 }
 }
 
+/// `is_known` says whether `to` is, as [`is_allocation_known`] has it.
+///
 /// # Safety
 /// `from` has `bytes` readable bytes.
 pub unsafe fn copy_in_pageable(
     s: &'static Session,
     to: CUdeviceptr,
+    is_known: bool,
     from: *const u8,
     bytes: usize,
     stream: CUstream,
@@ -167,7 +170,7 @@ pub unsafe fn copy_in_pageable(
         // SAFETY: the caller's promise.
         let source = unsafe { std::slice::from_raw_parts(from, bytes) };
         let q = CopyInInline { to: ClaimedDevice::new(to), stream: named(stream), bytes: source.into() };
-        return post_or_call(CopyInInline::OP, is_known(s, to, bytes) && !synchronous, |w| q.encode(w));
+        return post_or_call(CopyInInline::OP, is_known && !synchronous, |w| q.encode(w));
     }
     let mut done = 0;
     while done < bytes {
@@ -216,7 +219,7 @@ unsafe fn copy_out_here(to: *mut u8, from: CUdeviceptr, bytes: usize, stream: CU
             // SAFETY: the caller's promise.
             return posted(unsafe { copy_any_here(to as u64, from, bytes, stream, synchronous) });
         }
-        check_device(from, bytes)?;
+        let is_known = is_allocation_known(from, bytes)?;
         match side(s, to as u64, bytes)? {
             Side::Device => {
                 let q = between(to as u64, from, bytes, stream);
@@ -226,7 +229,7 @@ unsafe fn copy_out_here(to: *mut u8, from: CUdeviceptr, bytes: usize, stream: CU
                 memory.heap().into_iter().for_each(|range| in_step::before_overwrite(s, range));
                 let q = copy_out_of(to as u64, from, bytes, stream);
                 let bringing = Bringing::new(s, Vec::from_iter(memory.heap()));
-                if !synchronous && is_known(s, from, bytes) {
+                if !synchronous && is_known {
                     return posted(post_sealed(CopyOut::OP, |w| q.encode(w), |number| bringing.posted(number)));
                 }
                 let ticket = start_sealed(s, CopyOut::OP, |w| q.encode(w), |number| bringing.called(number))?;
@@ -400,12 +403,13 @@ pub unsafe fn copy_any_here(
 }
 
 fn copy_device(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream) -> CUresult {
-    if let Err(code) = needs_context().and_then(|_| check_device(to, bytes)).and_then(|()| check_device(from, bytes)) {
-        return code;
-    }
-    let q = between(to, from, bytes, stream);
-    let known = session().is_ok_and(|s| is_known(s, to, bytes) && is_known(s, from, bytes));
-    post_or_call(calls::cuMemcpyDtoDAsync_v2::OP, known, |w| q.encode(w)).err().unwrap_or(CUDA_SUCCESS)
+    let answer = (|| {
+        needs_context()?;
+        let (to_known, from_known) = (is_allocation_known(to, bytes)?, is_allocation_known(from, bytes)?);
+        let q = between(to, from, bytes, stream);
+        post_or_call(calls::cuMemcpyDtoDAsync_v2::OP, to_known && from_known, |w| q.encode(w))
+    })();
+    answer.err().unwrap_or(CUDA_SUCCESS)
 }
 
 /// # Safety
