@@ -14,6 +14,8 @@
 #   ./install.sh --uninstall         removes what --system has put, but a server.conf that was changed
 #   ./install.sh --deb FILE          the same as a Debian package, which dpkg installs and removes
 set -euo pipefail
+# With it `cd` may lead elsewhere, and says so where a folder's name is taken down.
+unset CDPATH
 root=$(cd "$(dirname "$0")" && pwd)
 
 usage() {
@@ -69,7 +71,14 @@ case "$mode" in
     deb) DESTDIR=$(mktemp -d) && chmod 755 "$DESTDIR" && trap 'rm -rf "$DESTDIR"' EXIT && prefix=${DESTDIR:-}/usr ;;
     *) prefix=$1 ;;
 esac
+# A system's files are for all of its users, whatever the umask of whoever installs. Nobody else writes to them, nor to
+# those of a folder: programs load what is in lib/orion.
+case "$mode" in
+    system | deb) umask 022 ;;
+    *) umask g-w,o-w ;;
+esac
 mkdir -p "$prefix/bin" "$prefix/lib/orion"
+[ "$mode" != system ] || chmod 755 "$prefix/lib/orion"
 folder=$(cd "$prefix" && pwd)
 
 target=${CARGO_TARGET_DIR:-$root/target}
@@ -119,10 +128,13 @@ else
     (cd "$root" && cargo build --release --quiet "${users[@]}" -p oriond)
 fi
 
-# mode file place: by a name of its own first, for a file that is in use must not change.
+# mode file place: by a name of its own first, for a file that is in use must not change. A folder of that name stays,
+# and is an error.
 put() {
-    install -m "$1" "$2" "$folder/$3.new"
-    mv -f "$folder/$3.new" "$folder/$3"
+    install -T -m "$1" "$2" "$folder/$3.new" && mv -fT "$folder/$3.new" "$folder/$3" && return
+    rm -f "$folder/$3.new" || true
+    echo "install: $folder/$3 could not be put; what is in $folder is not whole" >&2
+    exit 1
 }
 put 755 "$built/orion-run" bin/orion-run
 put 755 "$built/orion-ptxas" bin/orion-ptxas
@@ -133,7 +145,7 @@ put 644 "$built/libnvidia_ml.so" lib/orion/libnvidia-ml.so.1
 for module in jax_plugins/orion/__init__.py orion_numba.py; do
     install -D -m 644 "$root/control/run/python/$module" "$folder/lib/orion/python/$module"
 done
-ln -sfn libcuda.so.1 "$folder/lib/orion/libcuda.so"
+ln -sfT libcuda.so.1 "$folder/lib/orion/libcuda.so"
 
 for program in orion-run oriond; do "$folder/bin/$program" --write-pages "$folder"; done
 

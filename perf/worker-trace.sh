@@ -35,9 +35,10 @@ head -c 24 /dev/urandom | od -An -tx1 | tr -d ' \n' >"$folder/token"
 chmod 600 "$folder/token"
 
 mkfifo "$folder/ready"
-"$strace" -ff -ttt -y -s 64 -o "$out/raw/t" "$bin/oriond" serve --driver "$driver" --socket "$folder/oriond.sock" \
-    --listen 127.0.0.1:0 --token-file "$folder/token" --warm 1 --ready-fd 9 ${extra[@]+"${extra[@]}"} \
-    9>"$folder/ready" 2>"$out/oriond.log" &
+# Workers have numbers of their own for processes and threads; the files' names are this machine's.
+"$strace" -ff -ttt -y -s 64 --decode-pids=pidns -o "$out/raw/t" "$bin/oriond" serve --driver "$driver" \
+    --socket "$folder/oriond.sock" --listen 127.0.0.1:0 --token-file "$folder/token" --warm 1 \
+    --ready-fd 9 ${extra[@]+"${extra[@]}"} 9>"$folder/ready" 2>"$out/oriond.log" &
 tracer=$!
 trap 'kill "$tracer" 2>/dev/null || true; rm -rf "$folder"' EXIT
 addresses=$(timeout 60 head -n 1 "$folder/ready") || addresses=
@@ -69,7 +70,8 @@ for tid, lines in threads.items():
     for line in lines:
         m = LINE.match(line)
         if m and m[2] in ("clone", "clone3", "fork", "vfork") and m[4].isdigit():
-            made_by[int(m[4])] = tid
+            here = re.match(r" /\* (\d+) in strace's PID NS \*/", m[5])
+            made_by[int(here[1] if here else m[4])] = tid
 
 
 def is_worker(tid):

@@ -51,8 +51,15 @@ impl Sockets {
     /// Of the namespace that a process is in.
     pub fn around(pid: u32) -> Sockets {
         let tables = ["tcp", "tcp6"].map(|table| std::fs::read_to_string(format!("/proc/{pid}/net/{table}")));
-        let lines = tables.iter().flatten().flat_map(|table| table.lines().skip(1));
-        Sockets(lines.filter_map(socket).filter(|socket| socket.inode != "0").collect())
+        let tables: Vec<&str> = tables.iter().flatten().map(String::as_str).collect();
+        Sockets::of(&tables)
+    }
+
+    /// The system shows a table piece by piece, and what changes in between may show a socket twice.
+    fn of(tables: &[&str]) -> Sockets {
+        let (lines, mut seen) = (tables.iter().flat_map(|table| table.lines().skip(1)), BTreeSet::new());
+        let is_one = |socket: &Socket| socket.inode != "0" && seen.insert(socket.inode.clone());
+        Sockets(lines.filter_map(socket).filter(is_one).collect())
     }
 
     /// Connections that are open at these ports, each with the inode of the socket at this end.
@@ -138,6 +145,20 @@ mod tests {
             assert_eq!(sockets.local_clients(0, &ports, &mut seen), [(ends, here)]);
             assert_eq!(sockets.local_clients(0, &ports, &mut seen), []);
         }
+    }
+
+    #[test]
+    fn a_socket_that_the_system_shows_twice_is_one() {
+        let line = |inode: u32| {
+            format!(
+                "   1: 0100007F:1CF3 0100007F:C9DA 01 00000000:00000000 00:00000000 00000000     0        0 {inode} 1\n"
+            )
+        };
+        let table =
+            ["  sl  local_address rem_address   st\n".to_owned(), line(41), line(42), line(42), line(0)].concat();
+        let sockets = Sockets::of(&[&table]);
+        let inodes: Vec<&str> = sockets.served(&BTreeSet::from([0x1cf3])).map(|(inode, _)| inode).collect();
+        assert_eq!(inodes, ["41", "42"]);
     }
 
     #[test]

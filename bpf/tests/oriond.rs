@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -32,7 +32,7 @@ impl Oriond {
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let folder = std::env::temp_dir().join(format!("orion-bpf-oriond-{}-{number}", std::process::id()));
         std::fs::create_dir(&folder).expect("a new folder");
-        let free = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its address").port();
+        let free = orion_built::steady_port();
         let mut command = Command::new(built.join("oriond"));
         command.args(["serve", "--driver", "soft", "--insecure", "--warm", "2", "--socket"]);
         command.arg(folder.join("oriond.sock")).args(["--listen", &format!("127.0.0.1:{free}")]);

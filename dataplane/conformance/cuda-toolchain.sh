@@ -81,6 +81,9 @@ fi
 if [ "${1:-}" = nvml-tools ]; then
     # The nvidia-smi of Debian 12, of its non-free part, into a folder: nothing is installed.
     folder="$root/.nvml-tools"
+    # Several tests ask at once.
+    exec 9<"$0"
+    flock 9
     if [ ! -e "$folder/complete" ]; then
         echo "downloading nvidia-smi from Debian, nvitop and pynvml from PyPI into $folder" >&2
         rm -rf "$folder"
@@ -112,8 +115,8 @@ if [ "${1:-}" = frameworks ]; then
     # others are, and some have .pth files.
     list="$root/dataplane/conformance/frameworks/requirements.txt"
     if ! cmp -s "$list" "$root/.frameworks/complete"; then
-        echo "downloading TensorFlow, JAX, CuPy, Triton, numba, Taichi, Warp, XGBoost and CUDA's libraries into" \
-            "$root/.frameworks, 4 GB" >&2
+        echo "downloading TensorFlow, JAX, CuPy, Triton, numba, Taichi, Warp, Dr.Jit, XGBoost and CUDA's libraries" \
+            "into $root/.frameworks, 4 GB" >&2
         rm -rf "$root/.frameworks"
         python3 -m venv --without-pip "$root/.frameworks"
     fi

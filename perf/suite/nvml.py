@@ -63,6 +63,7 @@ SMI = {
     ],
     "apps": ["--query-compute-apps=pid,process_name,used_memory", "--format=csv,noheader,nounits"],
     "pmon": ["pmon", "-c", "1"],
+    "matrix": ["topo", "-m"],
     "all": ["-q"],
 }
 

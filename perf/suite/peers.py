@@ -4,11 +4,14 @@
     git clone --branch v14.2.0 https://github.com/cupy/cupy; git clone https://github.com/jax-ml/jax
     python3 perf/suite/peers.py --jobs 8 --cupy cupy/tests/cupy_tests --jax jax/tests --out peers.json
     python3 perf/suite/peers.py --jobs 8 --samples cuda-samples --ggml ggml/build/bin/test-backend-ops
+    python3 perf/suite/peers.py --jobs 12 --torch forward,backward,graph --pytest pycuda=pycuda/test
 
-The paths are yours: nothing is downloaded. CuPy's and JAX's tests are run by pytest, one process a file; `--only a,b`
-takes files whose path has one of these in it. NVIDIA's samples are built and compared as by samples.py. ggml's program
-is asked for each backend operation. A test that differs runs once more natively, by itself; one that does not agree
-with itself is listed as varying and not held against Orion. Exits 1 when a test differs. See README.md beside it.
+The paths are yours: nothing is downloaded. CuPy's and JAX's tests, and any others of `--pytest`, are run by pytest, one
+process a file; `--only a,b` takes files whose path has one of these in it. NVIDIA's samples are built and compared as
+by samples.py. ggml's program is asked for each backend operation. `--torch` runs the samples that PyTorch tests its
+operators with, which its wheel brings (torch_samples.py), and compares the bits. A test that differs runs again
+natively, by itself; one that does not agree with itself is listed as varying and not held against Orion. Exits 1 when a
+test differs. See README.md beside it.
 """
 
 import argparse
@@ -52,12 +55,14 @@ def main():
     options = parse_options()
     began = time.monotonic()
     options.deadline = began + options.budget_s if options.budget_s else None
-    suites = {name: suite for name, suite in (("cupy", options.cupy), ("jax", options.jax)) if suite}
+    suites = {name: suite for name, suite in (("cupy", options.cupy), ("jax", options.jax), *options.pytest) if suite}
     results = {}
     with tempfile.TemporaryDirectory(prefix="peers-") as scratch:
         (Path(scratch) / "orion_peers_plugin.py").write_text(PLUGIN)
         for name, suite in suites.items():
             results[name] = run_pytest(name, suite.resolve(), options, Path(scratch))
+        if options.torch:
+            results["torch"] = run_torch(options, Path(scratch))
         if options.ggml:
             results["ggml"] = run_ggml(options.ggml.resolve(), options)
     unequal = sum(report(name, result, options.modes) for name, result in results.items())
@@ -75,19 +80,30 @@ def parse_options():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cupy", type=Path, metavar="DIR", help="a folder of CuPy's tests")
     parser.add_argument("--jax", type=Path, metavar="DIR", help="a folder of JAX's tests")
+    parser.add_argument("--pytest", type=named_folder, action="append", default=[], metavar="NAME=DIR",
+                        help="a folder of other tests for pytest, and what to call them")
+    parser.add_argument("--torch", default="", metavar="KINDS", help="PyTorch's samples, of kinds of torch_samples.py")
+    parser.add_argument("--torch-samples", type=int, default=4, metavar="N", help="of one operator and type at most")
     parser.add_argument("--samples", type=Path, metavar="DIR", help="a checkout of NVIDIA/cuda-samples")
     parser.add_argument("--ggml", type=Path, metavar="PROGRAM", help="ggml's test-backend-ops, built for CUDA")
     parser.add_argument("--jobs", type=int, default=1, help="processes at once")
     parser.add_argument("--pytest-args", default="", metavar="ARGS", help="more for pytest, such as -k memory")
     run.add_common_options(parser)
     options = parser.parse_args()
-    asked = [options.cupy, options.jax, options.samples, options.ggml]
-    if not any(asked):
-        parser.error("nothing to run: name a path with --cupy, --jax, --samples or --ggml")
+    asked = [options.cupy, options.jax, options.samples, options.ggml, *(folder for _, folder in options.pytest)]
+    if not any(asked) and not options.torch:
+        parser.error("nothing to run: name a path with --cupy, --jax, --pytest, --samples or --ggml, or --torch KINDS")
     for path in filter(None, asked):
         if not path.exists():
             parser.error(f"{path} is not there")
     return run.finish_options(parser, options)
+
+
+def named_folder(text):
+    name, equals, folder = text.partition("=")
+    if not (name and equals and folder) or name in ("cupy", "jax", "torch", "ggml"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=DIR with a name of its own, such as pycuda=pycuda/test")
+    return name, Path(folder)
 
 
 # pytest
@@ -187,6 +203,93 @@ def pytest(tests, dead, mode, root, options, scratch, log):
         return f"no end after {options.timeout:g} s"
 
 
+# PyTorch's samples
+
+
+def run_torch(options, scratch):
+    """The operators are dealt to processes, of which several run at once."""
+    shards = max(1, options.jobs // len(options.modes))
+    todo = [(mode, shard) for shard in range(shards) for mode in options.modes]
+    outcomes = {mode: {} for mode in options.modes}
+    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        runs = pool.map(lambda task: torch_process(task[0], ["--shard", f"{task[1]}/{shards}"], options, scratch), todo)
+        for (mode, _), found in zip(todo, runs):
+            outcomes[mode].update(found)
+    if "native" in options.modes:
+        # What had no time, here or there, is not compared; a program that did not get as far is.
+        known = set.intersection(*(set(found) for found in outcomes.values())) | {"the program"}
+        outcomes = {mode: {t: found[t] for t in known & found.keys()} for mode, found in outcomes.items()}
+        options.deadline = options.deadline and options.deadline + 60
+        outcomes["native again"] = torch_again(outcomes, options, scratch)
+    return outcomes
+
+
+def torch_again(outcomes, options, scratch):
+    """Samples that differ, natively, until one of them does not agree with what it was."""
+    again = {test for mode in options.modes for test in differing(outcomes, mode)}
+    found = {}
+    for _ in range(run.NATIVE_AGAIN):
+        open_ones = sorted(t for t in again if t not in found or verdict(found[t]) == verdict(outcomes["native"][t]))
+        if not open_ones or is_over(options):
+            break
+        names = scratch / "names.json"
+        names.write_text(json.dumps(open_ones))
+        found |= torch_process("native", ["--names", names], options, scratch)
+    return found
+
+
+def torch_process(mode, arguments, options, scratch):
+    """By name, what became of each sample. What a sample took with it is begun again behind that one."""
+    found = {}
+    while True:
+        with tempfile.NamedTemporaryFile(dir=scratch, suffix=".jsonl") as log, tempfile.TemporaryFile() as complaint:
+            done = scratch / f"{Path(log.name).stem}-done.json"
+            done.write_text(json.dumps(sorted(found)))
+            command = [*run.orion_prefix(mode, options), options.python, Path(__file__).with_name("torch_samples.py"),
+                       "--kinds", options.torch, "--samples", options.torch_samples, "--done", done, "--out", log.name,
+                       *arguments]
+            if options.only:
+                command += ["--only", options.only]
+            environment = os.environ | run.ENVIRONMENT | run.caches(scratch / "cache" / mode, "full")
+            process = subprocess.Popen([str(part) for part in command], env=environment | {"ORION_QUIET": "1"},
+                                       stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=complaint,
+                                       start_new_session=True)
+            end = wait_while_it_writes(process, log.name, options)
+            lines = [json.loads(line) for line in Path(log.name).read_text().splitlines() if line.endswith("]")]
+            complaint.seek(0)
+            said = complaint.read().decode(errors="replace")[-300:]
+        now = {}
+        for test, outcome, text in lines:
+            now[test] = (outcome, text)
+        last = next((test for test, (outcome, _) in now.items() if outcome == "began"), None)
+        if end == CUT:
+            now.pop(last, None)
+            return found | now
+        if last is not None:
+            now[last] = ("died", f"the process ended with {end}: {said}")
+        if not now:
+            return found if end == 0 else found | {"the program": (f"ended with {end}", said)}
+        found |= now
+        if end == 0:
+            return found
+
+
+def wait_while_it_writes(process, log, options):
+    """How it ended: by itself, by the end of all time, or for having been at one sample for --timeout."""
+    size, since = 0, time.monotonic()
+    while process.poll() is None:
+        time.sleep(0.2)
+        now = os.path.getsize(log)
+        if now != size:
+            size, since = now, time.monotonic()
+        is_stuck = time.monotonic() - since > options.timeout
+        if is_stuck or is_over(options):
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            return f"no end after {options.timeout:g} s" if is_stuck else CUT
+    return process.returncode
+
+
 # ggml
 
 
@@ -256,7 +359,7 @@ def report(name, outcomes, modes):
         for test in differing(outcomes, mode):
             here, there = outcomes[mode].get(test), native.get(test)
             again = outcomes.get("native again", {}).get(test)
-            varies = again is not None and verdict(again) == verdict(here)
+            varies = again is not None and verdict(again) != verdict(there)
             unequal += not varies
             said = " ".join((here or ("", ""))[1].split())[:200]
             print(f"{'varies' if varies else 'DIFFERS'} {test}: {verdict(here)}, natively {verdict(there)}: {said}")

@@ -44,7 +44,7 @@ fn main() -> ExitCode {
     }
     match look(&Options::parse()) {
         Ok(text) => {
-            println!("{text}");
+            orion_pages::putln!("{text}");
             ExitCode::SUCCESS
         }
         Err(why) => {

@@ -8,6 +8,7 @@ use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
 
 use ini::{Ini, ParseOption, Properties};
+use orion_wire::client_conf::{is_text, text_of};
 
 /// The original's, as oriond has it.
 const PORT: &str = "9960";
@@ -28,10 +29,10 @@ pub fn expand(mut arguments: Vec<OsString>, options: &[Choice]) -> Result<Vec<Os
     };
     let Some(path) = arguments.iter().enumerate().filter_map(after).next_back() else { return Ok(arguments) };
     let path = path.to_string_lossy();
-    let text = std::fs::read_to_string(&*path).map_err(|e| {
+    let bytes = std::fs::read(&*path).map_err(|e| {
         format!("reading --config {path} failed: {e}; give the path of a server.conf, or leave the option out")
     })?;
-    let found = read(&text, options).map_err(|why| format!("{path}: {why}"))?;
+    let found = read(&text_of(&bytes), options).map_err(|why| format!("{path}: {why}"))?;
     arguments.splice(1..1, found.into_iter().map(OsString::from));
     Ok(arguments)
 }
@@ -40,6 +41,7 @@ pub fn expand(mut arguments: Vec<OsString>, options: &[Choice]) -> Result<Vec<Os
 fn read(text: &str, options: &[Choice]) -> Result<Vec<String>, String> {
     let how = ParseOption { enabled_escape: false, ..ParseOption::default() };
     let ini = Ini::load_from_str_opt(text, how).map_err(|e| e.to_string())?;
+    ini.iter().flat_map(|(_, keys)| keys.iter()).try_for_each(|(key, value)| is_text(key, value))?;
     let mut found = Vec::new();
     let add = |found: &mut Vec<String>, option: &str, value: &str| {
         found.extend([format!("--{option}"), value.to_owned()]);
@@ -183,6 +185,7 @@ mod tests {
             ("[server]\npool=/p\n", "neither bind_addr nor socket"),
             ("[server]\npool=/p\nlisten_port=1\n[agent]\nnodes = 3\n", "nobody knows [agent] nodes"),
             ("[server]\npool=/p\nlisten_port=1\n[agent]\ninsecure = 3\n", "is neither true nor false"),
+            ("[server]\npool=/\u{fffd}\nlisten_port=1\n", "is not valid UTF-8; save the file as UTF-8"),
         ] {
             let why = options(text).expect_err(words);
             assert!(why.contains(words), "{why}");

@@ -9,10 +9,11 @@ use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt}
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use orion_proto::few::Few;
 use orion_transport::fds;
+use orion_transport::room::{Limits, Room};
 use orion_transport::socket::{objection_to_folder, peer_credentials, receive_timeout};
 use orion_wire::reserve::{Answer, Ask, KIND, RESERVE_VERSION, SOCKET};
 use tracing::warn;
@@ -20,7 +21,9 @@ use tracing::warn;
 use crate::reserve::Reserve;
 
 /// Programs that are answered at one time.
-const PROGRAMS_MAX: usize = 64;
+const PROGRAMS_MAX: Limits = Limits { all: 64, of_others: 48, of_another: 16 };
+/// A program asks at once.
+const ASKS_WITHIN_SECONDS: i64 = 5;
 /// A session begins within this, or the vGPUs are free again.
 const BEGINS_WITHIN_SECONDS: i64 = 60;
 
@@ -38,7 +41,7 @@ pub fn default_socket() -> PathBuf {
 /// Listens, and starts the thread. Whoever shows the key, or runs as this user or root, is let in.
 pub fn open(path: &Path, reserve: Arc<Reserve>, client_key: Option<String>) -> Result<(), String> {
     let listener = listen(path)?;
-    let (client_key, answered) = (client_key.map(Arc::<str>::from), Arc::new(AtomicUsize::new(0)));
+    let (client_key, room, few) = (client_key.map(Arc::<str>::from), Room::of(PROGRAMS_MAX), Arc::<Few>::default());
     let serve = move || {
         for program in listener.incoming() {
             let Ok(program) = program else {
@@ -46,17 +49,21 @@ pub fn open(path: &Path, reserve: Arc<Reserve>, client_key: Option<String>) -> R
                 std::thread::sleep(Duration::from_millis(200));
                 continue;
             };
-            if answered.fetch_add(1, Ordering::Relaxed) >= PROGRAMS_MAX {
-                answered.fetch_sub(1, Ordering::Relaxed);
-                let _ = say(&program, &no(format!("{PROGRAMS_MAX} programs ask the agent already; ask again")));
+            let Ok(peer) = peer_credentials(program.as_fd()) else { continue };
+            let Some(place) = Room::enter(&room, peer.uid, peer.uid != ours() && peer.uid != 0) else {
+                let _ = say(&program, &no("as many programs ask the agent already as it answers; ask again".into()));
                 continue;
-            }
-            let (reserve, client_key, answered) = (reserve.clone(), client_key.clone(), answered.clone());
+            };
+            let (reserve, client_key, few) = (reserve.clone(), client_key.clone(), few.clone());
             let answer = move || {
-                if let Err(e) = talk(&program, &reserve, client_key.as_deref()) {
-                    warn!(error = %e, "a program that asked for the reserve said something else, or went away");
+                if let Err(e) = talk(&program, peer.uid, &reserve, client_key.as_deref())
+                    && let Some(unsaid) = few.says()
+                {
+                    let (uid, what) =
+                        (peer.uid, "a program that asked for the reserve said something else, or went away");
+                    warn!(error = %e, uid, unsaid, "{what}");
                 }
-                answered.fetch_sub(1, Ordering::Relaxed);
+                drop(place);
             };
             if let Err(e) = std::thread::Builder::new().name("program".into()).spawn(answer) {
                 warn!(error = %e, "starting a thread for a program failed");
@@ -67,13 +74,13 @@ pub fn open(path: &Path, reserve: Arc<Reserve>, client_key: Option<String>) -> R
     started.map(drop).map_err(|e| format!("starting the reserve's thread failed: {e}"))
 }
 
-fn talk(program: &UnixStream, reserve: &Reserve, client_key: Option<&str>) -> io::Result<()> {
-    receive_timeout(program.as_fd(), BEGINS_WITHIN_SECONDS)?;
+fn talk(program: &UnixStream, uid: u32, reserve: &Reserve, client_key: Option<&str>) -> io::Result<()> {
+    receive_timeout(program.as_fd(), ASKS_WITHIN_SECONDS)?;
     let Some(ask) = hear(program)? else { return Ok(()) };
     let Ask::Want { version, is_look, wanted } = ask else {
         return Err(wrong("a session that begins with nothing lent"));
     };
-    let answer = match (version, admit(program, &wanted.client_key, client_key)) {
+    let answer = match (version, admit(uid, &wanted.client_key, client_key)) {
         (RESERVE_VERSION, Ok(())) if is_look => reserve.would_lend(wanted).unwrap_or_else(no),
         (RESERVE_VERSION, Ok(())) => reserve.lend(wanted).unwrap_or_else(no),
         (RESERVE_VERSION, Err(why)) => no(why),
@@ -83,7 +90,8 @@ fn talk(program: &UnixStream, reserve: &Reserve, client_key: Option<&str>) -> io
         Answer::Lent { allocation, .. } if !is_look => allocation,
         _ => return say(program, &answer),
     };
-    let begun = say(program, &answer).and_then(|()| hear(program));
+    let patience = receive_timeout(program.as_fd(), BEGINS_WITHIN_SECONDS);
+    let begun = patience.and_then(|()| say(program, &answer)).and_then(|()| hear(program));
     match begun {
         Ok(Some(Ask::Begun)) => reserve.has_begun(allocation),
         Ok(_) => reserve.forsake(allocation),
@@ -120,9 +128,7 @@ fn wrong(what: &str) -> io::Error {
 }
 
 /// Whether this program may have something. The error says what it needs.
-fn admit(program: &UnixStream, shown: &str, client_key: Option<&str>) -> Result<(), String> {
-    let failed = |e: io::Error| format!("finding out whose program it is failed: {e}");
-    let uid = peer_credentials(program.as_fd()).map_err(failed)?.uid;
+fn admit(uid: u32, shown: &str, client_key: Option<&str>) -> Result<(), String> {
     match client_key {
         _ if uid == ours() || uid == 0 => Ok(()),
         Some(key) if is_same(shown, key) => Ok(()),

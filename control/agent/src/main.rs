@@ -114,7 +114,7 @@ fn serve(controller: &mut Controller, mut oriond: Oriond, report: &Report, stats
                 let reached = matches!(failure, Failure::Refused(_)).then(|| controller.address());
                 reserve.inspect(|reserve| reserve.reaches(reached.as_deref()));
                 // oriond has to be there all the same, and what it says is of use to the reserve.
-                match oriond.look(beat.heard, std::mem::take(&mut beat.over), Duration::ZERO) {
+                match oriond.look(beat.heard, &mut beat.over, Duration::ZERO) {
                     Ok(state) => beat.over.extend(reserve.iter().flat_map(|reserve| reserve.look(&state))),
                     Err(why) => return warn!(why, "talking to oriond failed"),
                 }
@@ -126,7 +126,7 @@ fn serve(controller: &mut Controller, mut oriond: Oriond, report: &Report, stats
 
 /// Tells oriond whose leases are of the reserve, and finds out what an earlier agent has lent of it.
 fn keep(oriond: &mut Oriond, report: &Report, reserve: &Reserve, beat: &mut Beat) -> Result<(), String> {
-    let running = oriond.look(0, Vec::new(), Duration::ZERO)?.reserve;
+    let running = oriond.look(0, &mut Vec::new(), Duration::ZERO)?.reserve;
     let kept = reserve.has(&report.request(), &running)?;
     beat.over = kept.over;
     oriond.keep(report.node(), kept.key, reserve::now_unix_ms())
@@ -168,7 +168,7 @@ fn step(
         (beat.is_registered, beat.at) = (true, None);
         reserve.inspect(|reserve| reserve.reaches(Some(&controller.address())));
     }
-    let state = oriond.look(beat.heard, std::mem::take(&mut beat.over), LOOK).map_err(Trouble::Oriond)?;
+    let state = oriond.look(beat.heard, &mut beat.over, LOOK).map_err(Trouble::Oriond)?;
     beat.over.extend(reserve.iter().flat_map(|reserve| reserve.look(&state)));
     // Without a reserve the controller has what an earlier agent has lent of one ended.
     let live = if reserve.is_some() { state.live_of_pool() } else { state.live.clone() };

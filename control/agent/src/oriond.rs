@@ -8,8 +8,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use orion_transport::fds;
-use orion_transport::socket::{peer_credentials, receive_timeout};
-use orion_wire::agent::{AGENT_VERSION, Answer, Ask, Gpu, KIND, Used};
+use orion_transport::socket::{connect_local, peer_credentials, receive_timeout};
+use orion_wire::agent::{AGENT_VERSION, Answer, Ask, Gpu, KIND, LEASES_MAX, Used};
 use orion_wire::lease::{Lease, LeaseId};
 
 /// An oriond that says nothing for this long beyond what it was asked to wait is stopped, or none.
@@ -49,7 +49,7 @@ impl State {
 impl Oriond {
     pub fn connect(path: &Path) -> Result<Oriond, String> {
         let name = path.display();
-        let socket = UnixStream::connect(path).map_err(|e| {
+        let socket = connect_local(path, SILENCE_SECONDS_MAX as u64).map_err(|e| {
             format!("no oriond at {name} ({e}); start one with `oriond serve --pool {name} --listen ADDRESS:PORT`")
         })?;
         let failed = |e: std::io::Error| format!("the connection to {name}: {e}");
@@ -89,8 +89,10 @@ impl Oriond {
         }
     }
 
-    /// Waits so long for something that is newer than `heard`.
-    pub fn look(&mut self, heard: u64, over: Vec<LeaseId>, wait: Duration) -> Result<State, String> {
+    /// Waits so long for something that is newer than `heard`. Of what is over it is told as much as one message
+    /// takes; the rest stays for the next one.
+    pub fn look(&mut self, heard: u64, all_over: &mut Vec<LeaseId>, wait: Duration) -> Result<State, String> {
+        let over = all_over.drain(..all_over.len().min(LEASES_MAX)).collect();
         match self.ask(&Ask::Look { heard, over, wait_ms: wait.as_millis() as u64 })? {
             Answer::State { version, live, ended, used, reserve } => Ok(State { version, live, ended, used, reserve }),
             other => Err(unexpected("which leases have a session", &other)),
@@ -112,5 +114,35 @@ fn unexpected(what: &str, answer: &Answer) -> String {
     match answer {
         Answer::No { reason } => format!("oriond was asked {what} and said no: {reason}"),
         other => format!("oriond was asked {what} and answered {other:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_leases_than_one_message_takes_are_told_in_several() {
+        let (socket, theirs) = UnixStream::pair().expect("a pair");
+        let mut oriond = Oriond { socket };
+        let answers = std::thread::spawn(move || {
+            let told = |_| {
+                let (_, body, _) = fds::recv_frame(theirs.as_fd()).expect("a frame");
+                let Ok(Ask::Look { over, .. }) = Ask::decode(&body) else { panic!("it cannot be read") };
+                let (live, ended, used, reserve) = Default::default();
+                let answer = Answer::State { version: 1, live, ended, used, reserve };
+                fds::send_frame(theirs.as_fd(), KIND, &answer.encode(), &[]).expect("it listens");
+                over
+            };
+            (0..3).map(told).collect::<Vec<_>>()
+        });
+        let all: Vec<LeaseId> = (0..2 * LEASES_MAX as u128 + 1).map(|n| LeaseId(n.to_be_bytes())).collect();
+        let mut over = all.clone();
+        for _ in 0..3 {
+            oriond.look(0, &mut over, Duration::ZERO).expect("an answer");
+        }
+        let told = answers.join().expect("no panic");
+        assert_eq!(told.iter().map(Vec::len).collect::<Vec<_>>(), [LEASES_MAX, LEASES_MAX, 1]);
+        assert_eq!(told.concat(), all);
     }
 }

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use orion_telemetry::report::{Report, Session};
+use orion_transport::socket::connect_local;
 use tracing::info;
 
 use crate::cli::Cli;
@@ -37,7 +38,7 @@ impl Stats {
 
     /// By lease, as JSON. What cannot be had is said once; nothing else depends on it.
     pub fn reports(&mut self, node: &str) -> HashMap<String, String> {
-        match self.places.iter().find_map(|place| UnixStream::connect(place).ok()).map(read) {
+        match self.places.iter().find_map(|place| connect_local(place, PATIENCE.as_secs()).ok()).map(read) {
             Some(Ok(report)) => {
                 self.is_told = false;
                 by_lease(&report, node)
@@ -63,6 +64,9 @@ fn read(socket: UnixStream) -> Result<Report, String> {
     socket.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
     let mut text = String::new();
     socket.take(BYTES_MAX).read_to_string(&mut text).map_err(failed)?;
+    if text.is_empty() {
+        return Err("oriond is asked by as many tools as it answers at a time".into());
+    }
     serde_json::from_str(&text).map_err(|e| format!("oriond's statistics are not of this version: {e}"))
 }
 

@@ -34,7 +34,7 @@ impl Report {
     /// A line between findings.
     pub fn say(&self, text: &str) {
         if self.is_text {
-            println!("{text}");
+            orion_pages::putln!("{text}");
         }
     }
 

@@ -65,7 +65,7 @@ fn main() -> ExitCode {
         Command::Runtime { what: Side::Controller } => controller::check(&mut report),
     }
     if options.json {
-        println!("{}", report.json());
+        orion_pages::putln!("{}", report.json());
     }
     if report.has_failed() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }

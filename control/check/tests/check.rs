@@ -88,6 +88,26 @@ fn text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
+/// As behind `| head`, and on a full disk.
+#[test]
+fn output_that_nobody_takes_is_no_fault_of_the_program() {
+    let scene = Scene::new("output");
+    let run = |output: Stdio| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_orion-check"));
+        command.args(["install", "client"]).env("HOME", &scene.folder).stdout(output);
+        let output = command.output().expect("orion-check starts");
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    assert_eq!(run(writer.into()), (Some(141), String::new()));
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("Linux has it");
+    let (code, said) = run(full.into());
+    assert_eq!(code, Some(1));
+    let words = "orion-check: writing to standard output failed: No space left on device";
+    assert!(said.starts_with(words) && said.lines().count() == 1, "{said}");
+}
+
 #[test]
 fn a_running_server_is_shown_as_the_documents_have_it() {
     let mut scene = Scene::new("server");

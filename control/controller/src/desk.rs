@@ -116,11 +116,11 @@ impl Desk {
 
     /// Whoever waits and has gone is in nobody's way any more.
     fn forget_who_left(&mut self) {
-        let gone: Vec<AllocationId> =
+        let gone: BTreeSet<AllocationId> =
             self.waiters.iter().filter(|(_, (_, tell))| tell.is_closed()).map(|(id, _)| *id).collect();
-        for id in gone {
-            self.waiters.remove(&id);
-            self.pool.release(self.now, id, Why::Released);
+        if !gone.is_empty() {
+            self.waiters.retain(|id, _| !gone.contains(id));
+            self.pool.wait_no_more(self.now, &gone);
         }
     }
 }

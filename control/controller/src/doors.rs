@@ -1,16 +1,23 @@
 //! Where others come in: each is encrypted if his first byte says so, and has to be if he comes from another machine.
-//! Whoever is slow to agree on keys holds up nobody, and there are only so many of him.
+//! Whoever is slow to agree on keys, to ask or to read holds up nobody, and there are only so many of him.
 
-use std::collections::HashMap;
+use std::convert::Infallible;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
-use std::pin::Pin;
+use std::net::SocketAddr;
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use axum::extract::connect_info::Connected;
-use axum::serve::IncomingStream;
+use axum::Router;
+use axum::extract::ConnectInfo;
+use axum::http::StatusCode;
+use axum::response::IntoResponse;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use orion_proto::few::Few;
 use orion_tls::handshake::FIRST_BYTE;
 use orion_tls::identity::{self, Identity};
 use orion_tls::revoked::Revoked;
@@ -18,17 +25,26 @@ use orion_tls::server::Server;
 use orion_tls::why_of_io;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tonic::Status;
+use tower::ServiceExt;
 use tracing::{info, warn};
+
+use crate::claims::{Claims, SESSION};
+use crate::load::{Bodies, Load};
+use crate::room::{Place, Room, Source, Stage};
 
 /// From accepting a connection to its keys.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Who has not said how he speaks, or has no keys yet.
-const STRANGERS_MAX: usize = 128;
-const STRANGERS_OF_ONE_SOURCE_MAX: usize = 64;
+/// From the keys to the first request, and over HTTP/1 between two. Over HTTP/2 it is asked whether he is still there.
+const SILENCE_MAX: Duration = Duration::from_secs(60);
+/// How often it is looked whether somebody has been slow for too long.
+const LOOK: Duration = Duration::from_secs(10);
+/// Of the head of a request.
+const HEAD_BYTES_MAX: usize = 32 << 10;
+/// What is kept of an answer beside the socket's own buffers.
+const SENDING_BYTES_MAX: usize = 64 << 10;
 /// Most likely there are no descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 /// To whom speaks in the clear and may not.
@@ -58,6 +74,7 @@ pub struct Security {
 pub struct Caller {
     /// By his certificate, if he has shown one; why it says nobody's name.
     identity: Option<Result<Identity, String>>,
+    pub claims: Arc<Claims>,
 }
 
 impl Security {
@@ -95,51 +112,15 @@ impl Security {
     }
 }
 
-impl Connected<IncomingStream<'_, Doors>> for Caller {
-    fn connect_info(stream: IncomingStream<'_, Doors>) -> Caller {
-        stream.remote_addr().clone()
-    }
-}
-
-/// Those who have said how they speak.
-pub struct Doors {
-    ready: mpsc::Receiver<(Line, Caller)>,
-}
-
-impl Doors {
-    pub fn open(listener: TcpListener, security: Arc<Security>) -> Doors {
-        let (sender, ready) = mpsc::channel(STRANGERS_MAX);
-        tokio::spawn(accept(listener, security, sender));
-        Doors { ready }
-    }
-}
-
-impl axum::serve::Listener for Doors {
-    type Io = Line;
-    type Addr = Caller;
-
-    async fn accept(&mut self) -> (Line, Caller) {
-        match self.ready.recv().await {
-            Some(arrived) => arrived,
-            // Nobody comes any more: the process ends.
-            None => std::future::pending().await,
-        }
-    }
-
-    fn local_addr(&self) -> io::Result<Caller> {
-        // Nobody asks: a caller has no address, and this is no caller.
-        Err(io::ErrorKind::Unsupported.into())
-    }
-}
-
-async fn accept(listener: TcpListener, security: Arc<Security>, ready: mpsc::Sender<(Line, Caller)>) {
+/// Serves whoever comes, as long as somebody polls it.
+pub async fn serve(listener: TcpListener, security: Arc<Security>, router: Router, connections_max: usize) {
     let acceptor = security.server.as_ref().map(|server| {
         let mut config = (*server.config).clone();
         // What tools of others ask for.
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         TlsAcceptor::from(Arc::new(config))
     });
-    let room = Arc::new(Room::default());
+    let (room, load, few) = (Room::of(connections_max), Arc::new(Load::default()), Arc::new(Few::default()));
     loop {
         let (socket, address) = match listener.accept().await {
             Ok(arrived) => arrived,
@@ -149,17 +130,70 @@ async fn accept(listener: TcpListener, security: Arc<Security>, ready: mpsc::Sen
                 continue;
             }
         };
-        let Some(place) = Room::enter(&room, address.ip().to_canonical()) else { continue };
-        let (acceptor, security, ready) = (acceptor.clone(), security.clone(), ready.clone());
-        tokio::spawn(async move {
+        let source = Source::of(address.ip());
+        let (place, goes) = Room::enter(&room, source);
+        let (acceptor, security, router) = (acceptor.clone(), security.clone(), router.clone());
+        let (bodies, few) = (Bodies::of(&load, source), Arc::clone(&few));
+        let served = async move {
             let met = tokio::time::timeout(HANDSHAKE_TIMEOUT, meet(socket, address, acceptor, &security)).await;
-            drop(place);
             match met {
-                Ok(Ok(Some(arrived))) => drop(ready.send(arrived).await),
+                Ok(Ok(Some((line, caller)))) => talk(line, caller, place, &bodies, router).await,
                 Ok(Ok(None)) | Err(_) => {}
-                Ok(Err(e)) => info!(%address, why = why_of_io(&e), "no keys were agreed on"),
+                Ok(Err(e)) => {
+                    if let Some(unsaid) = few.says() {
+                        info!(%address, why = why_of_io(&e), unsaid, "no keys were agreed on");
+                    }
+                }
+            }
+        };
+        tokio::spawn(async move {
+            tokio::select! {
+                () = served => {}
+                _ = goes => {}
             }
         });
+    }
+}
+
+/// With one who has said how he speaks, until he goes, or is slower than anybody has to be.
+async fn talk(line: Line, caller: Caller, mut place: Place, bodies: &Arc<Bodies>, router: Router) {
+    place.reaches(Stage::Silent);
+    let (came, has_asked, place) = (Instant::now(), Arc::new(AtomicBool::new(false)), Mutex::new(place));
+    let (asks, theirs) = (Arc::clone(&has_asked), Arc::clone(bodies));
+    let service = service_fn(move |request: axum::http::Request<_>| {
+        if !asks.swap(true, Ordering::Relaxed) {
+            place.lock().expect("nothing panics under this lock").reaches(Stage::Asked);
+        }
+        let mut request = theirs.coming::<hyper::body::Incoming>(request);
+        request.extensions_mut().insert(ConnectInfo(caller.clone()));
+        let (router, theirs) = (router.clone(), Arc::clone(&theirs));
+        let is_word = request.uri().path().ends_with(SESSION);
+        let mut answer: Pin<Box<dyn Future<Output = _> + Send>> = Box::pin(router.oneshot(request));
+        if is_word {
+            // Who says that goes at once, and with his connection what is done for it, perhaps before it has begun.
+            let task = tokio::spawn(answer);
+            let failed = |_| Ok(StatusCode::INTERNAL_SERVER_ERROR.into_response());
+            answer = Box::pin(async move { task.await.unwrap_or_else(failed) });
+        }
+        async move { Ok::<_, Infallible>(theirs.going(answer.await?)) }
+    });
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(SILENCE_MAX).max_buf_size(HEAD_BYTES_MAX);
+    builder.http2().timer(TokioTimer::new()).keep_alive_interval(SILENCE_MAX).max_send_buf_size(SENDING_BYTES_MAX);
+    let served = builder.serve_connection(TokioIo::new(line), service);
+    let mut served = pin!(served);
+    loop {
+        tokio::select! {
+            // Why a connection ended is told to who is at its other end.
+            _ = served.as_mut() => return,
+            () = tokio::time::sleep(LOOK) => {
+                let now = Instant::now();
+                let is_silent = !has_asked.load(Ordering::Relaxed) && now >= came + SILENCE_MAX;
+                if is_silent || bodies.are_late(now) {
+                    return;
+                }
+            }
+        }
     }
 }
 
@@ -187,10 +221,10 @@ async fn meet(
             };
             let shown = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
             let identity = shown.map(identity::of);
-            Ok(Some((Line::Sealed(Box::new(stream)), Caller { identity })))
+            Ok(Some((Line::Sealed(Box::new(stream)), Caller { identity, claims: Arc::default() })))
         }
         _ if security.insecure || address.ip().to_canonical().is_loopback() => {
-            Ok(Some((Line::Clear(socket), Caller { identity: None })))
+            Ok(Some((Line::Clear(socket), Caller { identity: None, claims: Arc::default() })))
         }
         _ => {
             let bytes = IN_THE_CLEAR.len();
@@ -210,40 +244,6 @@ async fn part(mut socket: TcpStream) {
     let _ = socket.shutdown().await;
     let mut unheard = [0; 4096];
     while socket.read(&mut unheard).await.is_ok_and(|n| n > 0) {}
-}
-
-/// How many strangers there are of each source.
-#[derive(Default)]
-struct Room(Mutex<HashMap<IpAddr, usize>>);
-
-struct Place {
-    room: Arc<Room>,
-    source: IpAddr,
-}
-
-impl Room {
-    /// Nothing if there are too many already. Their time is short, so who comes again soon finds room.
-    fn enter(room: &Arc<Room>, source: IpAddr) -> Option<Place> {
-        let mut counts = room.0.lock().expect("nothing panics under this lock");
-        let (all, of_it) = (counts.values().sum::<usize>(), counts.get(&source).copied().unwrap_or(0));
-        if all >= STRANGERS_MAX || of_it >= STRANGERS_OF_ONE_SOURCE_MAX {
-            return None;
-        }
-        *counts.entry(source).or_default() += 1;
-        Some(Place { room: Arc::clone(room), source })
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let mut counts = self.room.0.lock().expect("nothing panics under this lock");
-        if let Some(count) = counts.get_mut(&self.source) {
-            *count -= 1;
-            if *count == 0 {
-                counts.remove(&self.source);
-            }
-        }
-    }
 }
 
 pub enum Line {
@@ -280,25 +280,5 @@ impl AsyncWrite for Line {
             Line::Clear(socket) => Pin::new(socket).poll_shutdown(cx),
             Line::Sealed(stream) => Pin::new(stream).poll_shutdown(cx),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn one_source_takes_half_of_the_room_at_most() {
-        let room = Arc::new(Room::default());
-        let of = |number: u8| IpAddr::from([10, 0, 0, number]);
-        let mut places: Vec<Place> = (0..200).filter_map(|_| Room::enter(&room, of(1))).collect();
-        assert_eq!(places.len(), STRANGERS_OF_ONE_SOURCE_MAX);
-        places.extend((0..200).filter_map(|_| Room::enter(&room, of(2))));
-        assert_eq!(places.len(), STRANGERS_MAX);
-        assert!(Room::enter(&room, of(3)).is_none());
-        places.pop();
-        assert!(Room::enter(&room, of(3)).is_some());
-        drop(places);
-        assert!(room.0.lock().unwrap().is_empty());
     }
 }

@@ -1,10 +1,16 @@
 //! `orion-controller`: owns a pool of vGPUs. Nodes report what they have, clients ask for some of it.
 
+// UNSAFETY: asks for the limit of descriptors, and raises it.
+
+mod claims;
 mod config;
 mod desk;
 mod doors;
 mod key;
+mod last;
 mod leases;
+mod load;
+mod room;
 mod service;
 mod sessions;
 mod store;
@@ -30,6 +36,10 @@ use crate::store::etcd::Shared;
 
 /// How long a controller that is told to end tries to say so to the others.
 const RESIGN: Duration = Duration::from_secs(2);
+/// More than wait for room at one time, and ask beside them.
+const CONNECTIONS_MAX: usize = 16_384;
+/// Descriptors for all that is no connection of others: the store, its etcd, logs.
+const DESCRIPTORS_KEPT: usize = 64;
 
 /// The controller of an Orion pool.
 #[derive(Parser)]
@@ -137,6 +147,7 @@ fn run(start: &Start) -> Result<(), String> {
         security,
         shares_as,
         places_by_ratio: config.places_by_ratio,
+        last_metrics: last::LastMetrics::default(),
         node_ms,
         lease_ms,
     };
@@ -144,7 +155,29 @@ fn run(start: &Start) -> Result<(), String> {
         .enable_all()
         .build()
         .map_err(|e| format!("starting the runtime failed: {e}"))?;
-    runtime.block_on(serve(listener, service))
+    let descriptors = raise_descriptor_limit()?;
+    let connections_max = descriptors.checked_sub(DESCRIPTORS_KEPT).filter(|max| *max > 0).ok_or_else(|| {
+        format!("the limit of open files is {descriptors}; raise it (LimitNOFILE= of the unit, ulimit -n)")
+    })?;
+    runtime.block_on(serve(listener, service, connections_max))
+}
+
+/// Each connection needs one, and the customary soft limit is 1024. How many there are.
+fn raise_descriptor_limit() -> Result<usize, String> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: plain calls on a local.
+    let is_known = unsafe {
+        let is_known = libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) == 0;
+        let raised = libc::rlimit { rlim_cur: limit.rlim_max, ..limit };
+        if is_known && libc::setrlimit(libc::RLIMIT_NOFILE, &raised) == 0 {
+            limit = raised;
+        }
+        is_known
+    };
+    match is_known {
+        true => Ok(usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX).min(CONNECTIONS_MAX + DESCRIPTORS_KEPT)),
+        false => Err(format!("asking for the limit of open files failed: {}", std::io::Error::last_os_error())),
+    }
 }
 
 /// Where the pool is kept.
@@ -168,7 +201,7 @@ fn store(
     }
 }
 
-async fn serve(listener: std::net::TcpListener, service: Service) -> Result<(), String> {
+async fn serve(listener: std::net::TcpListener, service: Service, connections_max: usize) -> Result<(), String> {
     let listener = tokio::net::TcpListener::from_std(listener).map_err(|e| format!("listening failed: {e}"))?;
     let (counter, security) = (service.counter.clone(), service.security.clone());
     let reflection = tonic_reflection::server::Builder::configure()
@@ -183,14 +216,12 @@ async fn serve(listener: std::net::TcpListener, service: Service) -> Result<(), 
         .prepare()
         .into_axum_router()
         .merge(web::routes(service))
-        .fallback(web::nothing)
-        .into_make_service_with_connect_info::<doors::Caller>();
+        .fallback(web::nothing);
     let local = listener.local_addr().map_err(|e| e.to_string())?;
-    let doors = doors::Doors::open(listener, security);
     info!("Controller is launching, listening on {local}");
     // Streams of those who watch have no end, so nobody is waited for.
     tokio::select! {
-        served = axum::serve(doors, router) => served.map_err(|e| format!("serving failed: {e}")),
+        () = doors::serve(listener, security, router, connections_max) => Ok(()),
         () = told_to_end() => {
             info!("ending; what is running goes on without the controller");
             // An etcd that does not answer is not waited for: its lease ends by itself.

@@ -10,17 +10,20 @@ use orion_pool::pool::{Answer, Event, Pool, Refused, Why};
 use orion_pool::{Allocation, AllocationId, Ask, Gpus, Lease, MIB, NodeReport, Place, Standing, Time};
 use orion_proto as pb;
 use orion_tls::identity::{self, Identity};
-use orion_transport::lease::SignedLease;
+use orion_wire::agent::ENDED_MAX;
+use prost::Message;
 use tokio_stream::{Stream, StreamExt, wrappers::BroadcastStream, wrappers::errors::BroadcastStreamRecvError};
 use tonic::{Request, Response, Status};
 
 use crate::config::Keys;
 use crate::desk::{Counter, Desk, News, Refusal, Waited};
 use crate::doors::{Caller, Role, Security};
-use crate::leases;
+use crate::last::LastMetrics;
+use crate::leases::{self, Signed};
+use crate::load::Weight;
 
 /// Of one request, so that a mistake does not fill the memory.
-const NAMES_MAX: usize = 4096;
+const NAMES_MAX: usize = ENDED_MAX;
 const REPORT_BYTES_MAX: usize = 64 << 10;
 /// How soon an agent registers with a controller that has begun to lead.
 const REGISTERS_WITHIN: Duration = Duration::from_secs(4);
@@ -36,6 +39,7 @@ pub struct Service {
     pub shares_as: Option<String>,
     /// Takes shares of a GPU's time to which nobody is held.
     pub places_by_ratio: bool,
+    pub last_metrics: LastMetrics,
     pub node_ms: Time,
     pub lease_ms: Time,
 }
@@ -132,7 +136,7 @@ impl Service {
     }
 
     /// What would be given, and leases to look at it with.
-    pub async fn look(&self, r: &pb::AllocateRequest) -> Result<(pb::Allocation, Vec<SignedLease>), Status> {
+    pub async fn look(&self, r: &pb::AllocateRequest) -> Result<(pb::Allocation, Vec<Signed>), Status> {
         let ask = asked(r, self.places_by_ratio)?;
         let seen = self.ask(move |d| {
             let places = d.pool.would_give(&ask).map_err(refused)?;
@@ -144,7 +148,7 @@ impl Service {
     }
 
     /// A lease of each session that an allocation is for, as it stands now.
-    pub async fn leases(&self, allocation: &str) -> Result<Vec<SignedLease>, Status> {
+    pub async fn leases(&self, allocation: &str) -> Result<Vec<Signed>, Status> {
         let (id, shares) = (id(allocation)?, self.shares_as.is_some());
         let until = Instant::now() + REGISTERS_WITHIN;
         loop {
@@ -160,18 +164,8 @@ impl Service {
         }
     }
 
-    /// What the node shows over a network on which an allocation lies; nothing if it shows nothing there.
-    pub async fn certificate(&self, node: &str) -> Result<String, Status> {
-        let node = node.to_owned();
-        self.ask(move |d| {
-            let found = d.pool.node(&node);
-            found.map(|n| n.report.certificate.clone()).unwrap_or_default()
-        })
-        .await
-    }
-
     /// Or the node that has to register first: the clock by which it judges leases may be another controller's still.
-    async fn sign(&self, id: AllocationId, shares: bool) -> Result<Result<Vec<SignedLease>, String>, Status> {
+    async fn sign(&self, id: AllocationId, shares: bool) -> Result<Result<Vec<Signed>, String>, Status> {
         let signed = self.ask(move |d| {
             let nodes = d.pool.allocation(id).map(leases::nodes_of).unwrap_or_default();
             let untold = nodes.into_iter().find(|node| !d.told_time.contains(*node));
@@ -395,6 +389,14 @@ fn place_of(node: &str, p: pb::Place) -> Place {
     Place { node: node.to_owned(), gpu, number: p.gpu, slot: p.vgpu, memory, reserve: 0, ratio: p.ratio }
 }
 
+/// An answer that may be long says how long it is.
+fn weighed<T: Message>(answer: T) -> Response<T> {
+    let weight = Weight(answer.encoded_len());
+    let mut response = Response::new(answer);
+    response.extensions_mut().insert(weight);
+    response
+}
+
 /// Without the part of its name by which it could be ended.
 fn hidden(mut a: pb::Allocation) -> pb::Allocation {
     a.allocation.truncate(8);
@@ -504,7 +506,7 @@ impl pb::pool_server::Pool for Service {
     async fn list_devices(&self, request: Request<pb::ListDevicesRequest>) -> Reply<pb::Devices> {
         self.admit(&request, Role::Client)?;
         let devices = self.ask(|d| devices(&d.pool)).await?;
-        Ok(Response::new(pb::Devices { devices }))
+        Ok(weighed(pb::Devices { devices }))
     }
 
     async fn list_allocations(&self, request: Request<pb::ListAllocationsRequest>) -> Reply<pb::Allocations> {
@@ -519,7 +521,7 @@ impl pb::pool_server::Pool for Service {
             let shown = mine.map(|a| if is_operator { a } else { hidden(a) });
             pb::Allocations { allocations: shown.collect(), waiting: pool.waiting().count() as u32 }
         });
-        Ok(Response::new(list.await?))
+        Ok(weighed(list.await?))
     }
 
     async fn list_sessions(&self, request: Request<pb::ListSessionsRequest>) -> Reply<pb::Sessions> {
@@ -532,7 +534,7 @@ impl pb::pool_server::Pool for Service {
             let reports = wanted.flat_map(|(id, of_nodes)| of_nodes.values().map(move |text| (id, text)));
             reports.map(|(id, text)| if is_operator { text.clone() } else { without_name(text, *id) }).collect()
         });
-        Ok(Response::new(pb::Sessions { reports: reports.await? }))
+        Ok(weighed(pb::Sessions { reports: reports.await? }))
     }
 
     type WatchStream = Pin<Box<dyn Stream<Item = Result<pb::Event, Status>> + Send>>;
@@ -611,9 +613,12 @@ impl pb::pool_server::Pool for Service {
             ratio: q.ratio,
         };
         let quotas = self.ask(move |d| d.pool.quotas().map(shown).collect()).await?;
-        Ok(Response::new(pb::Quotas { quotas }))
+        Ok(weighed(pb::Quotas { quotas }))
     }
 }
+
+/// How a device stands that programs are given vGPUs of.
+const UP: &str = "up";
 
 pub fn devices(pool: &Pool) -> Vec<pb::Device> {
     let mut lent: HashMap<(&str, u32), u32> = HashMap::new();
@@ -624,7 +629,7 @@ pub fn devices(pool: &Pool) -> Vec<pb::Device> {
         let standing = match (node.is_lost, node.standing) {
             (true, _) => "lost",
             (false, Standing::Draining) => "draining",
-            (false, Standing::Up) => "up",
+            (false, Standing::Up) => UP,
         };
         let device = |(number, gpu): (usize, &orion_pool::Gpu)| pb::Device {
             node: node.report.name.clone(),

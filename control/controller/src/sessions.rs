@@ -55,7 +55,9 @@ pub fn register(registry: &mut Registry, desk: &Desk) {
         }
         for (event, family) in &of_session {
             let scale = if event.unit == Unit::Nanoseconds { 1e9 } else { 1.0 };
-            family.get_or_create(&who).inc_by(session.counter(*event) as f64 / scale);
+            if let Some(value) = session.told(*event) {
+                family.get_or_create(&who).inc_by(value as f64 / scale);
+            }
         }
     }
 }

@@ -9,11 +9,10 @@ use axum::extract::{ConnectInfo, DefaultBodyLimit, Path, Query, Request, State};
 use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
-use orion_pool::Why;
 use orion_pool::pool::Pool;
+use orion_pool::{Node, Why};
 use orion_proto::leader::HEADER;
 use orion_proto::{AllocateRequest, Allocation, Gpus};
-use orion_transport::lease::SignedLease;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -21,9 +20,11 @@ use prometheus_client::registry::{Registry, Unit};
 use serde::{Deserialize, Serialize};
 use tonic::Code;
 
+use crate::claims::{self, SESSION};
 use crate::desk::{Desk, Refusal};
 use crate::doors::Caller;
 use crate::doors::Role;
+use crate::leases::Signed;
 use crate::service::{Service, devices, id};
 use crate::sessions;
 
@@ -40,7 +41,7 @@ pub fn routes(service: Service) -> Router {
     Router::new()
         .route("/allocations", post(allocate))
         .route("/allocations/{allocation}", delete(release))
-        .route("/allocations/{allocation}/session", post(session))
+        .route(&format!("/allocations/{{allocation}}{SESSION}"), post(session))
         .route("/look", post(look))
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .route("/info", get(info))
@@ -159,20 +160,35 @@ async fn allocate(
     headers: HeaderMap,
     body: Bytes,
 ) -> Response {
-    let granted = async {
+    let given = async {
         let asked = wanted(&service, &caller, &headers, &body)?;
-        let had = service.grant(&asked).await?;
-        match service.leases(&had.allocation).await {
-            Ok(leases) => granted(&service, had, &leases).await,
-            // It is asked for again, under the same name.
-            Err(status) if status.code() == Code::Unavailable => Err(status),
-            Err(status) => {
-                service.end(&had.allocation, Why::Released).await?;
-                Err(status)
-            }
+        let claimed = match headers.contains_key(claims::HEADER) {
+            true => Some(id(&asked.allocation)?),
+            false => None,
+        };
+        if claimed.is_some_and(|id| !caller.claims.await_claim(id, service.counter.clone())) {
+            return Err(tonic::Status::resource_exhausted(
+                "this connection has been given more than any program comes for; give some back, or open another one",
+            ));
         }
+        let given = give(&service, &asked).await;
+        claimed.filter(|_| given.is_err()).inspect(|id| caller.claims.settle(*id));
+        given
     };
-    answered(granted.await, &uri)
+    answered(given.await, &uri)
+}
+
+async fn give(service: &Service, asked: &AllocateRequest) -> Result<Granted, tonic::Status> {
+    let had = service.grant(asked).await?;
+    match service.leases(&had.allocation).await {
+        Ok(leases) => Ok(granted(had, leases)),
+        // It is asked for again, under the same name.
+        Err(status) if status.code() == Code::Unavailable => Err(status),
+        Err(status) => {
+            service.end(&had.allocation, Why::Released).await?;
+            Err(status)
+        }
+    }
 }
 
 /// What a program would be given, for who only wants to see it.
@@ -185,7 +201,7 @@ async fn look(
 ) -> Response {
     let seen = async {
         let (would, leases) = service.look(&wanted(&service, &caller, &headers, &body)?).await?;
-        granted(&service, would, &leases).await
+        Ok(granted(would, leases))
     };
     answered(seen.await, &uri)
 }
@@ -211,14 +227,11 @@ fn wanted(
     Ok(wanted.into())
 }
 
-async fn granted(service: &Service, had: Allocation, leases: &[SignedLease]) -> Result<Granted, tonic::Status> {
-    let mut certificates = Vec::new();
-    for vgpus in had.vgpus.chunk_by(|a, b| a.node == b.node) {
-        certificates.push(service.certificate(&vgpus[0].node).await?);
-    }
+fn granted(had: Allocation, leases: Vec<Signed>) -> Granted {
+    let nodes = leases.len();
     let mut parts = BTreeMap::new();
     let by_node = had.vgpus.chunk_by(|a, b| a.node == b.node);
-    for (number, ((vgpus, lease), certificate)) in (1..).zip(by_node.zip(leases).zip(certificates)) {
+    for (number, (vgpus, Signed { lease, certificate })) in (1..).zip(by_node.zip(leases)) {
         // GPU and vGPU of each, as the original wrote them: `0/0,0/1`.
         let places: Vec<String> = vgpus.iter().map(|p| format!("{}/{}", p.gpu, p.vgpu)).collect();
         let mut put = |name: &str, value: String| {
@@ -233,7 +246,7 @@ async fn granted(service: &Service, had: Allocation, leases: &[SignedLease]) -> 
         put("signature", hex(&lease.signature));
     }
     let Allocation { allocation, stands_ms, .. } = had;
-    Ok(Granted { nodes: leases.len(), parts, stands_ms, ratio_is_kept: true, allocation })
+    Granted { nodes, parts, stands_ms, ratio_is_kept: true, allocation }
 }
 
 /// A program that got no session gives back what it has had.
@@ -246,7 +259,9 @@ async fn release(
 ) -> Response {
     let released = async {
         let who = service.admit_by(Some(&caller), authorization(&headers), Role::Client)?;
-        service.is_theirs(&who, id(&allocation)?).await?;
+        let id = id(&allocation)?;
+        service.is_theirs(&who, id).await?;
+        caller.claims.settle(id);
         service.end(&allocation, Why::Released).await
     };
     match released.await {
@@ -272,14 +287,12 @@ async fn session(
     if let Err(status) = admitted.await {
         return refused(&status, &uri);
     }
+    id(&allocation).into_iter().for_each(|id| caller.claims.settle(id));
     // What it says does not matter, only that it is still there to say it.
     let word = async { axum::body::to_bytes(body, BODY_BYTES_MAX).await.map(drop) };
-    // On a task of its own: who has said it goes, and with his connection would go what is done here.
-    let awaited = tokio::spawn(async move { service.awaited(&allocation, word).await });
-    match awaited.await {
-        Ok(Ok(())) => (StatusCode::OK, json(&serde_json::json!({ "confirmed": true }))).into_response(),
-        Ok(Err(status)) => refused(&status, &uri),
-        Err(e) => refused(&tonic::Status::internal(e.to_string()), &uri),
+    match service.awaited(&allocation, word).await {
+        Ok(()) => (StatusCode::OK, json(&serde_json::json!({ "confirmed": true }))).into_response(),
+        Err(status) => refused(&status, &uri),
     }
 }
 
@@ -328,8 +341,13 @@ async fn free_or_all(
     }
     let wants_free = query.get("used").is_some_and(|used| used == "true");
     let count = service.ask(move |d| {
-        let count = |device: &orion_proto::Device| if wants_free { device.free_vgpus } else { device.vgpus };
-        devices(&d.pool).iter().map(count).sum::<u32>()
+        let count = |node: &Node| match wants_free {
+            // Of a node that is not heard of, or that takes no more, nobody is given any.
+            true if !node.takes_more() => 0,
+            true => (0..node.report.gpus.len()).map(|number| node.free(number).slots() as u32).sum(),
+            false => node.report.gpus.len() as u32 * (node.report.split - node.report.kept),
+        };
+        d.pool.nodes().map(count).sum::<u32>()
     });
     match count.await {
         Ok(count) => format!("nvidia_cuda={count}").into_response(),
@@ -352,11 +370,11 @@ async fn health(State(service): State<Service>) -> Response {
 
 /// Who leads is known to all; the pool to the one that does.
 async fn metrics(State(service): State<Service>) -> Response {
-    let here = service.shares_as.clone().unwrap_or_default();
-    let text = match service.counter.ask(move |d| text(Some(d), Some(&here))).await {
+    let (here, last) = (service.shares_as.clone().unwrap_or_default(), service.last_metrics.clone());
+    let text = match service.counter.ask(move |d| last.or_made(|| text(Some(d), Some(&here)))).await {
         Ok(text) => text,
-        Err(Refusal::Follows(leader)) => text(None, Some(&leader)),
-        Err(Refusal::NoLeader(_)) => text(None, None),
+        Err(Refusal::Follows(leader)) => text(None, Some(&leader)).map(Bytes::from),
+        Err(Refusal::NoLeader(_)) => text(None, None).map(Bytes::from),
         Err(refusal) => return (StatusCode::SERVICE_UNAVAILABLE, format!("{refusal}\n")).into_response(),
     };
     match text {
@@ -389,7 +407,7 @@ struct OfController {
     address: String,
 }
 
-/// As it is at this moment: nothing is counted between two questions.
+/// As it is: nothing is counted between two questions.
 fn text(desk: Option<&Desk>, leader: Option<&str>) -> Result<String, std::fmt::Error> {
     let mut registry = Registry::with_prefix("orion");
     let (leads, leads_where) = (Gauge::<i64>::default(), Family::<OfController, Gauge>::default());

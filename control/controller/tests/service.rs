@@ -28,8 +28,12 @@ impl Controller {
         let folder = std::env::temp_dir().join(format!("orion-controller-{}-{name}", std::process::id()));
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder).expect("a new folder");
-        let mut controller =
-            Controller { folder, port: 0, child: Command::new("true").spawn().expect("true"), log: Default::default() };
+        let mut controller = Controller {
+            folder,
+            port: orion_built::steady_port(),
+            child: Command::new("true").spawn().expect("true"),
+            log: Default::default(),
+        };
         controller.child.wait().expect("true ends");
         controller.configure(settings);
         controller.run(&[]);
@@ -54,26 +58,19 @@ impl Controller {
         let mut child = Command::new("bash").args(["-c", &line]).stdout(Stdio::piped()).spawn().expect("bash starts");
         let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
         let log = self.log.clone();
-        let port = loop {
+        loop {
             let line = lines.next().expect("it says where it listens").expect("text");
             log.lock().expect("no panic").push_str(&format!("{line}\n"));
-            if let Some((_, address)) = line.split_once("listening on ") {
-                break address.rsplit(':').next().expect("a port").parse().expect("a number");
+            if line.contains("listening on ") {
+                break;
             }
-        };
+        }
         std::thread::spawn(move || {
             for line in lines.map_while(Result::ok) {
                 log.lock().expect("no panic").push_str(&format!("{line}\n"));
             }
         });
         self.child = child;
-        if self.port == 0 {
-            // The next one is to be found where this one was.
-            self.port = port;
-            let path = self.folder.join("controller.yaml");
-            let text = std::fs::read_to_string(&path).expect("it was written");
-            std::fs::write(&path, text.replace("listen_port: 0", &format!("listen_port: {port}"))).expect("writing");
-        }
     }
 
     fn kill(&mut self) {
@@ -707,7 +704,7 @@ impl Drop for Mount {
 #[test]
 fn who_renews_in_time_keeps_what_he_has_and_who_is_late_is_told() {
     runtime().block_on(async {
-        let controller = Controller::start("late", "  offer_s: 1\n  lease_s: 5\n");
+        let controller = Controller::start("late", "  offer_s: 4\n  lease_s: 5\n");
         let mut pool = controller.client().await;
         pool.register(node("a", &[("0", 16)], 4)).await.expect("registering");
         let offered = pool.allocate(ask(1, 1, 10)).await.expect("room").into_inner();

@@ -3,7 +3,9 @@
 #![forbid(unsafe_code)]
 
 pub mod certificates;
+pub mod pmon;
 pub mod smi;
+pub mod stats;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

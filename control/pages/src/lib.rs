@@ -13,6 +13,8 @@
 
 #![forbid(unsafe_code)]
 
+pub mod output;
+
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

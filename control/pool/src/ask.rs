@@ -1,6 +1,7 @@
 //! What somebody asks the pool for.
 
 use orion_wire::address::{carrier, carrier_names};
+use orion_wire::text::acts;
 use serde::{Deserialize, Serialize};
 
 use crate::quote::quoted;
@@ -9,6 +10,8 @@ use crate::units::MIB;
 /// vGPUs of one program. More than any machine has is a mistake.
 pub const VGPUS_MAX: u32 = 64;
 pub const TEXT_BYTES_MAX: usize = 256;
+/// Of one GPU, in bytes. More than any has is a mistake, and what a whole pool has is a number that fits.
+pub const MEMORY_MAX: u64 = 1 << 44;
 
 /// On which GPUs of a node the vGPUs of one allocation may lie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -63,6 +66,10 @@ impl Ask {
         {
             return wrong(format!("{memory} bytes of memory are no whole number of MiB; set ORION_GMEM to one"));
         }
+        if let Some(memory) = self.memory.filter(|memory| *memory > MEMORY_MAX) {
+            let (asked, max) = (memory / MIB, MEMORY_MAX / MIB);
+            return wrong(format!("ORION_GMEM is {asked} MiB of each vGPU, and no GPU has more than {max}"));
+        }
         if let Some(ratio) = self.ratio
             && (ratio == 0 || ratio > 100)
         {
@@ -92,7 +99,7 @@ impl Ask {
             ));
         }
         for (name, text) in [("tenant", &self.tenant), ("group", &self.group), ("client", &self.client)] {
-            if text.len() > TEXT_BYTES_MAX || text.chars().any(char::is_control) {
+            if text.len() > TEXT_BYTES_MAX || text.chars().any(acts) {
                 return wrong(format!("the {name} is longer than {TEXT_BYTES_MAX} bytes or holds control characters"));
             }
         }
@@ -137,6 +144,7 @@ mod tests {
             (Ask { vgpus: 65, ..good.clone() }, "ORION_VGPU is 65"),
             (Ask { memory: Some(0), ..good.clone() }, "ORION_GMEM"),
             (Ask { memory: Some(MIB + 1), ..good.clone() }, "ORION_GMEM"),
+            (Ask { memory: Some(MEMORY_MAX + MIB), ..good.clone() }, "ORION_GMEM is 16777217 MiB of each vGPU, and no"),
             (Ask { ratio: Some(0), ..good.clone() }, "ORION_RATIO is 0"),
             (Ask { ratio: Some(101), ..good.clone() }, "ORION_RATIO is 101"),
             (Ask { cross_node: true, ..good.clone() }, "needs ORION_RATIO=100, and it is 50"),

@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use orion_wire::address::{Carrier, Server};
+use orion_wire::text::acts;
 use serde::{Deserialize, Serialize};
 
 use crate::allocation::Place;
-use crate::ask::{Ask, Invalid, TEXT_BYTES_MAX};
+use crate::ask::{Ask, Invalid, MEMORY_MAX, TEXT_BYTES_MAX};
 use crate::quote::quoted;
 use crate::units::{MIB, Time};
 
@@ -65,7 +66,7 @@ pub enum Lender {
 impl NodeReport {
     pub fn check(&self) -> Result<(), Invalid> {
         let wrong = |text: String| Err(Invalid(text));
-        if self.name.is_empty() || self.name.len() > 253 || self.name.chars().any(|c| c.is_control() || c == '/') {
+        if self.name.is_empty() || self.name.len() > 253 || self.name.chars().any(|c| acts(c) || c == '/') {
             return wrong(format!("{} is no name of a node", quoted(&self.name)));
         }
         let is_number = self.oriond.len() == 32 && self.oriond.bytes().all(|b| b.is_ascii_hexdigit());
@@ -98,7 +99,7 @@ impl NodeReport {
         }
         let addresses = [&self.address].into_iter().chain(&self.further).map(|text| ("address of an oriond", text));
         for (what, text) in texts.chain(addresses) {
-            if text.len() > TEXT_BYTES_MAX || text.chars().any(char::is_control) {
+            if text.len() > TEXT_BYTES_MAX || text.chars().any(acts) {
                 return wrong(format!(
                     "{} is no {what}: it is longer than {TEXT_BYTES_MAX} bytes or holds control characters",
                     quoted(text)
@@ -111,6 +112,12 @@ impl NodeReport {
             return wrong(format!("two GPUs of node {} have one UUID", self.name));
         }
         for gpu in &self.gpus {
+            if gpu.memory > MEMORY_MAX {
+                return wrong(format!(
+                    "GPU {} has {} bytes of memory, and no GPU has more than {MEMORY_MAX}",
+                    gpu.uuid, gpu.memory
+                ));
+            }
             if gpu.memory <= gpu.reserve {
                 return wrong(format!(
                     "GPU {} has {} bytes of memory, and a vGPU keeps {} for itself",
@@ -379,6 +386,19 @@ mod tests {
         ] {
             let Invalid(why) = report(address, further).check().expect_err(words);
             assert!(why.contains(words), "{why}");
+        }
+    }
+
+    #[test]
+    fn a_gpu_with_more_memory_than_any_has_is_refused() {
+        let with = |memory, reserve| {
+            let gpu = Gpu { uuid: "u".to_owned(), name: "g".to_owned(), memory, reserve };
+            NodeReport { gpus: vec![gpu], ..report("a:1", &[]) }.check()
+        };
+        assert_eq!(with(MEMORY_MAX, 0), Ok(()));
+        for (memory, reserve) in [(MEMORY_MAX + 1, 0), (u64::MAX, 0), (u64::MAX, u64::MAX - 1)] {
+            let Invalid(why) = with(memory, reserve).expect_err("no GPU has that");
+            assert!(why.contains("no GPU has more than"), "{why}");
         }
     }
 

@@ -23,6 +23,10 @@ impl Nodes {
         self.by_name.values()
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.by_name.len()
+    }
+
     /// What changes of them leaves alone what is free.
     pub(crate) fn standings(&mut self) -> impl Iterator<Item = &mut Node> {
         self.by_name.values_mut()

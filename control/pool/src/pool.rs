@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use orion_wire::text::acts;
 use serde::{Deserialize, Serialize};
 
 use crate::allocation::{Allocation, AllocationId, Lease, Place};
@@ -13,6 +14,9 @@ use crate::nodes::Nodes;
 use crate::placement::{Chosen, Policy, has_hope, place};
 use crate::quote::quoted;
 use crate::units::{MIB, Time};
+
+/// Nodes of a pool, also such as are not heard of any more.
+pub const NODES_MAX: usize = 8192;
 
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -328,6 +332,7 @@ impl Pool {
     /// A node says what it has: at its start, and when that changes. What lay on a GPU that is gone is over.
     pub fn register(&mut self, now: Time, report: NodeReport) -> Result<(), Refused> {
         report.check()?;
+        self.is_no_other(now, &report)?;
         let name = report.name.clone();
         let is_same_oriond = self.nodes.get(&name).is_none_or(|known| known.report.oriond == report.oriond);
         let (standing, mine) = match self.nodes.get(&name) {
@@ -336,7 +341,10 @@ impl Pool {
                 return Ok(());
             }
             Some(known) => (known.standing, self.on_node(&name)),
-            None => (Standing::Up, Vec::new()),
+            None => {
+                self.makes_room_for_a_node()?;
+                (Standing::Up, Vec::new())
+            }
         };
         let mut node = Node::new(report, standing, now, self.settings.lender);
         if !is_same_oriond {
@@ -362,6 +370,41 @@ impl Pool {
         self.weigh_hopes();
         self.serve_queue(now);
         Ok(())
+    }
+
+    /// Nodes that nobody knows any more are forgotten before one that comes is refused.
+    fn makes_room_for_a_node(&mut self) -> Result<(), Refused> {
+        if self.nodes.len() < NODES_MAX {
+            return Ok(());
+        }
+        let is_gone = |node: &&Node| node.is_given_up && self.on_node(&node.report.name).is_empty();
+        let goes = self.nodes.values().find(is_gone).map(|node| node.report.name.clone());
+        match goes {
+            Some(name) => self.forget(&name),
+            None => Err(Refused::Full(format!(
+                "the pool has {NODES_MAX} nodes, and takes no more; have it forget one that will not come back \
+                 (orionctl forget)"
+            ))),
+        }
+    }
+
+    /// Two machines of one name would take each other's GPUs and sessions out of the pool, and nobody would know why.
+    /// Whoever starts oriond anew on its machine has its address, and one that is not heard of is out of the way.
+    fn is_no_other(&self, now: Time, report: &NodeReport) -> Result<(), Refused> {
+        let Some(known) = self.nodes.get(&report.name) else { return Ok(()) };
+        let is_heard_of = !known.is_lost && now < known.seen.saturating_add(self.settings.node_ms);
+        let is_same = known.report.oriond == report.oriond || known.report.address == report.address;
+        if is_same || !is_heard_of || known.report.gpus.is_empty() {
+            return Ok(());
+        }
+        Err(Refused::Full(format!(
+            "there is a node {} already, at {}, and this one is at {}; give one of them another name (orion-agent \
+             --node), or stop the other one's agent and wait {} s",
+            report.name,
+            known.report.address,
+            report.address,
+            self.settings.node_ms.div_ceil(1000)
+        )))
     }
 
     /// GPUs may have come to stand in another order.
@@ -552,13 +595,32 @@ impl Pool {
             Err(Obstacle::Quota(text)) => return Err(Refused::Quota(text)),
             Err(Obstacle::Full) => Refused::Full(self.why_not(&ask)),
         };
-        if ask.wait_ms == 0 || self.queue.len() >= self.settings.queue_max {
+        if ask.wait_ms == 0 || !self.has_place_in_queue(&ask.tenant) {
             return Err(refused);
         }
         let (until, has_hope) = (now.saturating_add(ask.wait_ms), has_hope(&self.nodes, self.settings.lender, &ask));
         self.queue.push_back(Waiting { id, ask, until, has_hope });
         self.events.push(Event::Waits { id });
         Ok(Answer::Waits(self.queue.len() - 1))
+    }
+
+    /// Whoever fills the queue keeps no other tenant out of it: of the one who has most asks there the last one gives
+    /// way to who has fewer.
+    fn has_place_in_queue(&mut self, tenant: &str) -> bool {
+        if self.queue.len() < self.settings.queue_max {
+            return true;
+        }
+        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+        self.queue.iter().for_each(|w| *counts.entry(&w.ask.tenant).or_default() += 1);
+        let its = counts.get(tenant).copied().unwrap_or(0);
+        let Some((most, count)) = counts.into_iter().max_by_key(|(_, count)| *count) else { return false };
+        if count <= its + 1 {
+            return false;
+        }
+        let at = self.queue.iter().rposition(|w| w.ask.tenant == most).expect("just counted");
+        let Waiting { id, .. } = self.queue.remove(at).expect("just seen");
+        self.events.push(Event::GaveUp { id });
+        true
     }
 
     /// What would be given to who asks for this now, or if nobody had anything, where there is no room. Nothing of it
@@ -789,7 +851,7 @@ impl Pool {
     }
 
     pub fn set_quota(&mut self, tenant: &str, quota: Option<Quota>) -> Result<(), Refused> {
-        if tenant.len() > TEXT_BYTES_MAX || tenant.chars().any(char::is_control) {
+        if tenant.len() > TEXT_BYTES_MAX || tenant.chars().any(acts) {
             let tenant = quoted(tenant);
             return Err(Refused::Invalid(format!(
                 "{tenant} is no tenant: it is longer than {TEXT_BYTES_MAX} bytes or holds control characters"
@@ -834,12 +896,20 @@ impl Pool {
         for (id, lease) in over {
             self.end(id, if lease == Lease::Offered { Why::NotConfirmed } else { Why::Expired });
         }
-        let late: Vec<AllocationId> = self.queue.iter().filter(|w| now >= w.until).map(|w| w.id).collect();
-        for id in late {
-            self.queue.retain(|w| w.id != id);
-            self.events.push(Event::GaveUp { id });
-        }
+        self.give_up(|w| now >= w.until);
         self.serve_queue(now);
+    }
+
+    /// These wait no more. Nothing that they have been given meanwhile is taken back.
+    pub fn wait_no_more(&mut self, now: Time, ids: &BTreeSet<AllocationId>) {
+        self.give_up(|w| ids.contains(&w.id));
+        self.serve_queue(now);
+    }
+
+    fn give_up(&mut self, is_over: impl Fn(&Waiting) -> bool) {
+        let over: Vec<AllocationId> = self.queue.iter().filter(|w| is_over(w)).map(|w| w.id).collect();
+        self.queue.retain(|w| !is_over(w));
+        self.events.extend(over.into_iter().map(|id| Event::GaveUp { id }));
     }
 
     /// What one that waited in vain is told.

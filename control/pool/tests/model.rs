@@ -154,8 +154,18 @@ struct World {
     sessions: HashMap<String, BTreeSet<AllocationId>>,
 }
 
+/// Small, so that it is full at times.
+const QUEUE_MAX: usize = 6;
+
 fn settings(policy: Policy) -> Settings {
-    Settings { offer_ms: 5_000, lease_ms: 20_000, node_ms: 8_000, policy, queue_max: 6, lender: Lender::Controller }
+    Settings {
+        offer_ms: 5_000,
+        lease_ms: 20_000,
+        node_ms: 8_000,
+        policy,
+        queue_max: QUEUE_MAX,
+        lender: Lender::Controller,
+    }
 }
 
 impl World {
@@ -263,17 +273,32 @@ impl World {
             }
             Ok(Answer::Waits(behind)) => {
                 assert!(ask.wait_ms > 0 && (!fits || are_before));
+                if self.waiting.len() == QUEUE_MAX {
+                    let goes = self.who_gives_way(&ask.tenant).expect("nobody has more there");
+                    assert!(!self.pool.waiting().any(|(id, _)| id == goes));
+                    self.waiting.retain(|(id, _)| *id != goes);
+                }
                 assert_eq!(behind, self.waiting.len());
                 self.waiting.push((id, ask));
             }
             Err(Refused::Full(text)) => {
                 assert!(!fits || are_before, "{text}");
-                assert!(ask.wait_ms == 0 || self.waiting.len() == 6);
+                let is_full = self.waiting.len() == QUEUE_MAX && self.who_gives_way(&ask.tenant).is_none();
+                assert!(ask.wait_ms == 0 || is_full);
                 assert!(!fits || text.contains("wait"), "{text}");
             }
             Err(Refused::Quota(text)) => assert!(allowed != Some(true) && text.contains("may hold"), "{text}"),
             Err(other) => panic!("{other:?}"),
         }
+    }
+
+    /// Of a full queue to one of this tenant: the last one of whoever has two more there than it, and most of all.
+    fn who_gives_way(&self, tenant: &str) -> Option<AllocationId> {
+        let count = |of: &str| self.waiting.iter().filter(|(_, ask)| ask.tenant == of).count();
+        // Of several that have as many the one whose name is last.
+        let most = TENANTS.iter().copied().max_by_key(|of| (count(of), *of)).expect("there are some");
+        let last = self.waiting.iter().rfind(|(_, ask)| ask.tenant == most);
+        last.filter(|_| count(most) > count(tenant) + 1).map(|(id, _)| *id)
     }
 
     /// Counted anew from the allocations: memory, ratio and slots taken of each GPU.

@@ -1,7 +1,7 @@
 //! Who waits is before who comes, as long as there is something to wait for.
 
 use orion_pool::pool::{Answer, Event, Pool, Settings};
-use orion_pool::{AllocationId, Ask, Gpu, MIB, NodeReport, Why};
+use orion_pool::{AllocationId, Ask, Gpu, MIB, NodeReport, Refused, Why};
 
 fn pool() -> Pool {
     Pool::new(Settings { node_ms: 10_000, lease_ms: 60_000, ..Settings::default() })
@@ -118,4 +118,22 @@ fn a_node_that_is_drained_or_forgotten_is_waited_for_by_nobody() {
         }
         assert_eq!(granted(&mut pool), if is_forgotten { vec![] } else { vec![2] });
     }
+}
+
+#[test]
+fn whoever_fills_the_queue_gives_way_to_another_tenant() {
+    let mut pool = Pool::new(Settings { queue_max: 10, ..Settings::default() });
+    pool.register(0, node("a", &[])).expect("a good node");
+    let of = |tenant: &str| Ask { tenant: tenant.into(), ..ask(2) };
+    assert!(!waits(&mut pool, 0, 1, of("red")));
+    assert!((10..20).all(|id| waits(&mut pool, 0, id, of("red"))));
+    assert!(matches!(pool.allocate(0, AllocationId(20), of("red")), Err(Refused::Full(_))));
+    pool.take_events();
+    assert!(waits(&mut pool, 0, 30, of("blue")));
+    let gave_up = pool.take_events().into_iter().find(|event| matches!(event, Event::GaveUp { .. }));
+    assert_eq!(gave_up, Some(Event::GaveUp { id: AllocationId(19) }));
+    // And no further than until both have as many.
+    let more = (31..40).filter(|id| pool.allocate(0, AllocationId(*id), of("blue")).is_ok()).count();
+    assert_eq!((more, pool.waiting().filter(|(_, ask)| ask.tenant == "red").count()), (4, 5));
+    assert_eq!(pool.waiting().next().map(|(id, _)| id), Some(AllocationId(10)));
 }

@@ -1,6 +1,7 @@
 //! The controller's service: what `orion.proto` describes, as Rust.
 
 #![forbid(unsafe_code)]
+pub mod few;
 mod heard;
 pub mod leader;
 

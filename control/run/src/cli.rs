@@ -48,8 +48,7 @@ pub struct Cli {
     /// The compute capability that the software GPU reports, 9.0 if nothing is said; 13.0 for programs that use cuBLAS
     #[arg(long, value_name = "MAJOR.MINOR", conflicts_with = "server")]
     pub capability: Option<String>,
-    /// Do not preload Orion's libraries. A program that is built with a sanitizer may insist on being first; it then
-    /// finds Orion by LD_LIBRARY_PATH alone, and cannot profile
+    /// Do not preload Orion's libraries: the program then finds Orion by LD_LIBRARY_PATH alone, and cannot profile
     #[arg(long)]
     pub no_preload: bool,
     /// Host memory that the program and its worker share, such as "4 GiB", of the oriond that is started; less than its

@@ -5,9 +5,11 @@
 
 // UNSAFETY: signals, pipes and what happens between fork and exec, for which the standard library has nothing.
 
-use std::ffi::OsString;
+use std::collections::hash_map::RandomState;
+use std::ffi::{OsStr, OsString};
+use std::hash::BuildHasher;
 use std::io::{BufRead, BufReader, Write};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, symlink};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
@@ -26,6 +28,7 @@ mod cleaner;
 mod cli;
 mod compilers;
 mod pool;
+mod program;
 mod transport;
 mod units;
 
@@ -107,6 +110,7 @@ fn run(cli: &Cli) -> Result<ExitStatus, Failure> {
         // all take what is there already.
         let paths = place.preload(&libraries).into_iter().rev();
         program.env("LD_PRELOAD", paths.fold(std::env::var_os("LD_PRELOAD"), |all, p| Some(joined(&p, all))).unwrap());
+        program.env("ASAN_OPTIONS", address_sanitizer(std::env::var_os("ASAN_OPTIONS")));
     }
     if server.oriond.is_some() {
         for name in ["ORION_TOKEN", "ORION_TOKEN_FILE"] {
@@ -124,6 +128,14 @@ fn run(cli: &Cli) -> Result<ExitStatus, Failure> {
     }
     signals.restore_in(&mut program);
     let name = cli.program[0].display();
+    let is_static = program::is_static_and_loads_the_driver(&cli.program[0]);
+    if is_static && !quiet() {
+        say(&format!(
+            "{name} is linked with -static: what such a program loads, a CUDA driver too, has neither threads nor \
+             thread-local variables in glibc, and ends the program when it needs them; link it without -static (CUDA's \
+             runtime can stay in it, as by nvcc's -cudart static); ORION_QUIET=1 leaves this line out"
+        ));
+    }
     let child = program.spawn().map_err(|e| match e.kind() {
         std::io::ErrorKind::NotFound => Failure { reason: format!("there is no program {name}"), code: 127 },
         _ => Failure { reason: format!("starting {name} failed: {e}"), code: 126 },
@@ -131,14 +143,28 @@ fn run(cli: &Cli) -> Result<ExitStatus, Failure> {
     let status = wait(child, &signals)?;
     // Whoever interrupts a program knows that it had not come to that; one that crashed has ended by itself.
     let crashed = matches!(status.signal(), Some(libc::SIGSEGV | libc::SIGBUS | libc::SIGILL | libc::SIGABRT));
-    if (status.code().is_some() || crashed) && !quiet() && !place.asked().exists() {
+    if (status.code().is_some() || crashed) && !quiet() && !is_static && !place.asked().exists() {
         say(&format!(
             "{name} ended, and nothing in it has asked Orion for a GPU. sudo, env -i and containers drop \
              LD_PRELOAD and LD_LIBRARY_PATH, setuid programs load no library, and those linked with -static none or \
-             none that works; ORION_QUIET=1 leaves this line out"
+             none that works. Or it has, and could not say so: it would have made {}, which a sandbox may hide or make \
+             read-only. ORION_QUIET=1 leaves this line out",
+            place.asked().display()
         ));
     }
     Ok(status)
+}
+
+/// AddressSanitizer as a library of its own (gcc's) ends a program in which another one comes first, for that one might
+/// have functions in place of the C library's. Orion's have none, so it is told not to look.
+fn address_sanitizer(options: Option<OsString>) -> OsString {
+    // The last one counts.
+    let mut all = OsString::from("verify_asan_link_order=0");
+    if let Some(theirs) = options.filter(|options| !options.is_empty()) {
+        all.push(":");
+        all.push(theirs);
+    }
+    all
 }
 
 fn quiet() -> bool {
@@ -267,47 +293,16 @@ fn start_oriond(
     let log_file = std::fs::File::create(&log).map_err(|e| format!("creating {} failed: {e}", log.display()))?;
     let (ready, theirs) = pipe().map_err(|e| format!("creating a pipe failed: {e}"))?;
     let fd = theirs.as_raw_fd();
-    let mut command = Command::new(&oriond);
+    let mut command = oriond_command(cli, &oriond, &driver, place);
     command
-        .arg("serve")
         .arg("--socket")
         .arg(socket)
         .args(["--listen", at("--listen", "127.0.0.1:0"), "--rdma", at("--rdma", "127.0.0.1:0")])
         .args(device.iter().flat_map(|device| ["--rdma-device", device]))
-        .arg("--token-file")
-        .arg(place.token())
-        // One worker warms up while the program starts; a second one would only hold GPU memory.
-        .args(["--warm", "0", "--prestart", "1", "--ready-fd", &fd.to_string()])
-        // It serves this one program, whose processes may share memory as they could natively.
-        .arg("--one-tenant")
-        .args(cli.heap.iter().flat_map(|bytes| ["--heap", bytes]))
-        .args(cli.vgpu.iter().flat_map(|count| ["--vgpus".to_owned(), count.to_string()]))
-        .args(cli.share.iter().flat_map(|percent| ["--share".to_owned(), percent.to_string()]))
-        .args(cli.throttle_level.iter().flat_map(|percent| ["--throttle-level".to_owned(), percent.to_string()]))
-        .args(memory_limit(cli).iter().flat_map(|bytes| ["--memory-limit", bytes]))
-        .envs(cli.capability.iter().map(|capability| ("ORION_SOFT_CAPABILITY", capability)))
-        .arg("--driver")
-        .arg(&driver)
-        // They choose among the session's devices, once, in the program. The worker lists all of them.
-        .env_remove("CUDA_VISIBLE_DEVICES")
-        .env_remove("CUDA_DEVICE_ORDER")
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(log_file)
-        // Ctrl-C is for the program; oriond ends after it.
-        .process_group(0);
+        .args(["--ready-fd", &fd.to_string()])
+        .stderr(log_file);
     signals.restore_in(&mut command);
-    let own = std::process::id() as i32;
-    // SAFETY: only async-signal-safe calls.
-    unsafe {
-        command.pre_exec(move || {
-            if libc::fcntl(fd, libc::F_SETFD, 0) != 0 || libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM) != 0 {
-                return Err(std::io::Error::last_os_error());
-            }
-            // Killed before it could be heard of: nobody wants this oriond any more.
-            if libc::getppid() != own { Err(std::io::Error::from_raw_os_error(libc::ESRCH)) } else { Ok(()) }
-        });
-    }
+    ends_with_us(&mut command, fd);
     let child = command.spawn().map_err(|e| format!("starting {} failed: {e}", oriond.display()))?;
     drop(theirs);
     let oriond = child.id();
@@ -324,6 +319,50 @@ fn start_oriond(
         }
     }
     Ok(server)
+}
+
+/// All of its command line that no carrier decides.
+fn oriond_command(cli: &Cli, oriond: &Path, driver: &OsStr, place: &Place) -> Command {
+    let mut command = Command::new(oriond);
+    command
+        .arg("serve")
+        .arg("--token-file")
+        .arg(place.token())
+        // One worker warms up while the program starts; a second one would only hold GPU memory.
+        .args(["--warm", "0", "--prestart", "1"])
+        // It serves this one program, whose processes may share memory as they could natively.
+        .arg("--one-tenant")
+        .args(cli.heap.iter().flat_map(|bytes| ["--heap", bytes]))
+        .args(cli.vgpu.iter().flat_map(|count| ["--vgpus".to_owned(), count.to_string()]))
+        .args(cli.share.iter().flat_map(|percent| ["--share".to_owned(), percent.to_string()]))
+        .args(cli.throttle_level.iter().flat_map(|percent| ["--throttle-level".to_owned(), percent.to_string()]))
+        .args(memory_limit(cli).iter().flat_map(|bytes| ["--memory-limit", bytes]))
+        .envs(cli.capability.iter().map(|capability| ("ORION_SOFT_CAPABILITY", capability)))
+        .arg("--driver")
+        .arg(driver)
+        // They choose among the session's devices, once, in the program. The worker lists all of them.
+        .env_remove("CUDA_VISIBLE_DEVICES")
+        .env_remove("CUDA_DEVICE_ORDER")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        // Ctrl-C is for the program; oriond ends after it.
+        .process_group(0);
+    command
+}
+
+/// Has a process end when this one does, and keep one descriptor.
+fn ends_with_us(command: &mut Command, keeps: RawFd) {
+    let own = std::process::id() as i32;
+    // SAFETY: only async-signal-safe calls.
+    unsafe {
+        command.pre_exec(move || {
+            if libc::fcntl(keeps, libc::F_SETFD, 0) != 0 || libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM) != 0 {
+                return Err(std::io::Error::last_os_error());
+            }
+            // Killed before it could be heard of: nobody wants this oriond any more.
+            if libc::getppid() != own { Err(std::io::Error::from_raw_os_error(libc::ESRCH)) } else { Ok(()) }
+        });
+    }
 }
 
 /// The address by which a server is reached that listens there.
@@ -344,6 +383,21 @@ const MODULES: &str = "python";
 const JAX_PLUGIN: &str = "jax_plugins/orion/__init__.py";
 const NUMBA_MODULE: &str = "orion_numba.py";
 
+/// Never one that exists: somebody else might have put a library there. Where he has made the first, in /tmp, he does
+/// not know the name of the next.
+fn new_folder(base: &Path) -> Result<PathBuf, String> {
+    let mut attempt = 0;
+    loop {
+        let unknown = || base.with_extension(format!("{:016x}", RandomState::new().hash_one(attempt)));
+        let folder = if attempt == 0 { base.to_owned() } else { unknown() };
+        match std::fs::DirBuilder::new().mode(0o700).create(&folder) {
+            Ok(()) => return Ok(folder),
+            Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists && attempt < 100 => attempt += 1,
+            Err(e) => return Err(format!("creating {} failed: {e}", folder.display())),
+        }
+    }
+}
+
 /// A private folder for this run: the library under the names programs ask for, socket, token and log.
 struct Place {
     folder: PathBuf,
@@ -360,16 +414,7 @@ impl Place {
         let runtime = runtime.filter(|d| d.is_dir()).and_then(|d| std::path::absolute(d).ok());
         let base =
             runtime.map_or_else(|| format!("/tmp/orion-{uid}-{pid}").into(), |d| d.join(format!("orion-run-{pid}")));
-        // Never one that exists: somebody else might have put a library there.
-        let mut attempt = 0;
-        let folder = loop {
-            let folder = if attempt == 0 { base.clone() } else { base.with_extension(attempt.to_string()) };
-            match std::fs::DirBuilder::new().mode(0o700).create(&folder) {
-                Ok(()) => break folder,
-                Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists && attempt < 100 => attempt += 1,
-                Err(e) => return Err(format!("creating {} failed: {e}", folder.display())),
-            }
-        };
+        let folder = new_folder(&base)?;
         let cleaner = Cleaner::start(&folder).inspect_err(|_| {
             let _ = std::fs::remove_dir(&folder);
         })?;
@@ -518,4 +563,26 @@ fn joined(folder: &Path, before: Option<OsString>) -> OsString {
         all.push(before);
     }
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Anybody may make what he likes in /tmp.
+    #[test]
+    fn a_run_s_folder_is_a_new_one_whatever_somebody_else_has_made() {
+        let base = std::env::temp_dir().join(format!("orion-run-squat-{}", std::process::id()));
+        std::fs::create_dir(&base).expect("creating");
+        for number in 1..=100 {
+            std::fs::create_dir(base.with_extension(number.to_string())).expect("creating");
+        }
+        let folder = new_folder(&base).expect("a name that nobody has guessed");
+        assert_eq!(std::fs::read_dir(&folder).expect("reading").count(), 0);
+        for number in 1..=100 {
+            std::fs::remove_dir(base.with_extension(number.to_string())).expect("removing");
+        }
+        std::fs::remove_dir(&folder).expect("removing");
+        std::fs::remove_dir(&base).expect("removing");
+    }
 }

@@ -329,6 +329,61 @@ fn a_program_in_which_nothing_asked_for_a_gpu_is_named() {
     assert_eq!(text(&here.run_with(&["--software-gpu", "true"], &[("ORION_QUIET", "1")]).stderr), "");
 }
 
+/// A program without a loader that ends with 7, and has these bytes in it.
+fn static_program(path: &Path, bytes: &[u8]) {
+    let word = |value: u64| value.to_le_bytes();
+    // mov edi, 7; mov eax, 60 (exit); syscall
+    let code = [0xbf, 7, 0, 0, 0, 0xb8, 60, 0, 0, 0, 0x0f, 0x05];
+    let (base, code_at) = (0x40_0000, 120);
+    let length = word((code_at + code.len() + bytes.len()) as u64);
+    let program = [
+        b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x02\0\x3e\0\x01\0\0\0".as_slice(),
+        // Where it begins; its program headers, of which there is one; no sections.
+        &word(base + code_at as u64),
+        &word(64),
+        &word(0),
+        &[0, 0, 0, 0, 64, 0, 56, 0, 1, 0, 64, 0, 0, 0, 0, 0],
+        // All of it is loaded, to be read and executed.
+        &[1, 0, 0, 0, 5, 0, 0, 0],
+        &word(0),
+        &word(base),
+        &word(base),
+        &length,
+        &length,
+        &word(4096),
+        &code,
+        bytes,
+    ];
+    std::fs::write(path, program.concat()).expect("writing");
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).expect("chmod");
+}
+
+/// Such a program loads Orion's driver and ends in it by a fault, of which nobody there can say why.
+#[test]
+fn a_static_program_that_looks_for_cuda_is_told_before_it_is_started() {
+    let installed = Installed::new("static", STAND_IN);
+    let program = |name: &str, bytes: &[u8]| {
+        let _alone = FORKING.lock().unwrap_or_else(PoisonError::into_inner);
+        let path = installed.0.join(name);
+        static_program(&path, bytes);
+        path.display().to_string()
+    };
+    let cuda = program("cuda", b"\0libcuda.so.1\0");
+    let output = installed.run(&["--software-gpu", &cuda]);
+    assert_eq!(output.status.code(), Some(7));
+    let expected = format!("orion-run: {cuda} is linked with -static: ");
+    assert_eq!(said(&output).matches(&expected).count(), 1, "{}", said(&output));
+    assert!(said(&output).contains("link it without -static"), "{}", said(&output));
+    // One line about it is enough.
+    assert!(!said(&output).contains("nothing in it has asked"), "{}", said(&output));
+    let quiet = installed.run_with(&["--software-gpu", &cuda], &[("ORION_QUIET", "1")]);
+    assert_eq!((quiet.status.code(), text(&quiet.stderr).as_str()), (Some(7), ""));
+    // A shell, say, whose children are another matter.
+    let other = installed.run(&["--software-gpu", &program("other", b"\0busybox\0")]);
+    assert_eq!(other.status.code(), Some(7));
+    assert!(!said(&other).contains("is linked with -static: "), "{}", said(&other));
+}
+
 #[test]
 fn compilers_are_asked_for_ptx_on_the_software_gpu_alone() {
     let here = Installed::new("compilers", STAND_IN);
@@ -450,4 +505,18 @@ fn the_driver_is_preloaded_unless_told_otherwise() {
     assert!(preloaded.trim_end().split(':').any(|path| Path::new(path) == driver), "{preloaded}");
     let output = here.run(&["--software-gpu", "--no-preload", "sh", "-c", "echo ${LD_PRELOAD-unset}"]);
     assert_eq!(text(&output.stdout), "unset\n");
+}
+
+/// It ends a program in which its own library is not the first, unless it is told not to look.
+#[test]
+fn address_sanitizer_is_told_that_orions_libraries_may_come_first() {
+    let here = Installed::new("sanitizer", STAND_IN);
+    let options = |theirs, ours: &[&str]| {
+        let shown: Vec<&str> = ours.iter().chain(&["sh", "-c", "echo ${ASAN_OPTIONS-unset}"]).copied().collect();
+        text(&here.run_with(&shown, &[("ASAN_OPTIONS", theirs)]).stdout)
+    };
+    let ours = &["--software-gpu"][..];
+    assert_eq!(options("", ours), "verify_asan_link_order=0\n");
+    assert_eq!(options("detect_leaks=1", ours), "verify_asan_link_order=0:detect_leaks=1\n");
+    assert_eq!(options("detect_leaks=1", &["--software-gpu", "--no-preload"]), "detect_leaks=1\n");
 }

@@ -173,9 +173,9 @@ fn once(options: &Options) -> Result<(), String> {
     if options.json {
         let sessions: Vec<_> = app.rows().into_iter().cloned().collect();
         let view = View { sessions, ..app.view.clone() };
-        println!("{}", serde_json::to_string_pretty(&view).expect("plain data"));
+        orion_pages::putln!("{}", serde_json::to_string_pretty(&view).expect("plain data"));
     } else {
-        print!("{}", screen::text(&app, WIDTH));
+        orion_pages::output::put(format_args!("{}", screen::text(&app, WIDTH)));
     }
     Ok(())
 }

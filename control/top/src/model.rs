@@ -215,7 +215,7 @@ fn row(node: &str, before: &Session, now: &Session, interval_ns: u64) -> Row {
         cores: cores.map(|(now, before)| now.run_ns.saturating_sub(before.run_ns) as f64 / interval),
         run_queue: cores
             .map(|(now, before)| now.executor_queued_ns.saturating_sub(before.executor_queued_ns) as f64 / interval),
-        gpu_used: (now.counter(of_session::LEASES) > 0).then(|| part(counter(of_session::GPU_TIME))),
+        gpu_used: now.gpu_time_is_known().then(|| part(counter(of_session::GPU_TIME))),
         gpu_entitled: now.entitled_percent.map(|percent| f64::from(percent) / 100.0),
         throttled: part(counter(of_session::CAP_WAIT).saturating_add(counter(of_session::LEASE_WAIT))),
         rtt_ns: now.wire.map(|wire| wire.rtt_ns),

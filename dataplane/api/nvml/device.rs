@@ -79,14 +79,14 @@ fn nvmlDeviceGetUnrepairableMemoryFlag_v1(
     unrepairableMemoryStatus: *mut nvmlUnrepairableMemoryStatus_v1_t,
 );
 
-#[host]
+#[here]
 fn nvmlDeviceGetTopologyCommonAncestor(
     device1: nvmlDevice_t,
     device2: nvmlDevice_t,
     pathInfo: *mut nvmlGpuTopologyLevel_t,
 );
 
-#[host]
+#[here]
 fn nvmlDeviceGetTopologyNearestGpus(
     device: nvmlDevice_t,
     level: nvmlGpuTopologyLevel_t,

@@ -94,52 +94,52 @@ fn cuFuncGetModule(hmod: *mut CUmodule, hfunc: CUfunction);
 #[since(9000)]
 fn cuLaunchCooperativeKernelMultiDevice(launchParamsList: *mut CUDA_LAUNCH_PARAMS, numDevices: u32, flags: u32);
 
-/// The launch interface of CUDA before 4.0; `cuLaunchKernel` replaced it.
-#[refuse(CUDA_ERROR_NOT_SUPPORTED)]
+/// Deprecated with `cuLaunch`, which launches with what was set: the shape of a block.
+#[client]
 #[since(2000)]
 fn cuFuncSetBlockShape(hfunc: CUfunction, x: i32, y: i32, z: i32);
 
-/// The launch interface of CUDA before 4.0; `cuLaunchKernel` replaced it.
-#[refuse(CUDA_ERROR_NOT_SUPPORTED)]
+/// Deprecated with `cuLaunch`, which launches with what was set: bytes of shared memory.
+#[client]
 #[since(2000)]
 fn cuFuncSetSharedSize(hfunc: CUfunction, bytes: u32);
 
-/// The launch interface of CUDA before 4.0; `cuLaunchKernel` replaced it.
-#[refuse(CUDA_ERROR_NOT_SUPPORTED)]
+/// Deprecated with `cuLaunch`: more than the function takes is refused at the launch.
+#[client]
 #[since(2000)]
 fn cuParamSetSize(hfunc: CUfunction, numbytes: u32);
 
-/// The launch interface of CUDA before 4.0; `cuLaunchKernel` replaced it.
-#[refuse(CUDA_ERROR_NOT_SUPPORTED)]
+/// Deprecated with `cuLaunch`, which launches with what was set: an argument.
+#[client]
 #[since(2000)]
 fn cuParamSeti(hfunc: CUfunction, offset: i32, value: u32);
 
-/// The launch interface of CUDA before 4.0; `cuLaunchKernel` replaced it.
-#[refuse(CUDA_ERROR_NOT_SUPPORTED)]
+/// Deprecated with `cuLaunch`, which launches with what was set: an argument.
+#[client]
 #[since(2000)]
 fn cuParamSetf(hfunc: CUfunction, offset: i32, value: f32);
 
-/// The launch interface of CUDA before 4.0; `cuLaunchKernel` replaced it.
-#[refuse(CUDA_ERROR_NOT_SUPPORTED)]
+/// Deprecated with `cuLaunch`, which launches with what was set: bytes of arguments.
+#[client]
 #[since(2000)]
 fn cuParamSetv(hfunc: CUfunction, offset: i32, ptr: *mut c_void, numbytes: u32);
 
-/// The launch interface of CUDA before 4.0; `cuLaunchKernel` replaced it.
-#[refuse(CUDA_ERROR_NOT_SUPPORTED)]
+/// Deprecated in CUDA 4.0: as `cuLaunchKernel`, with what was set of the function.
+#[client]
 #[since(2000)]
 fn cuLaunch(f: CUfunction);
 
-/// The launch interface of CUDA before 4.0; `cuLaunchKernel` replaced it.
-#[refuse(CUDA_ERROR_NOT_SUPPORTED)]
+/// Deprecated in CUDA 4.0: as `cuLaunchKernel`, with what was set of the function.
+#[client]
 #[since(2000)]
 fn cuLaunchGrid(f: CUfunction, grid_width: i32, grid_height: i32);
 
-/// The launch interface of CUDA before 4.0; `cuLaunchKernel` replaced it.
-#[refuse(CUDA_ERROR_NOT_SUPPORTED)]
+/// Deprecated in CUDA 4.0: as `cuLaunchKernel`, with what was set of the function.
+#[client]
 #[since(2000)]
 fn cuLaunchGridAsync(f: CUfunction, grid_width: i32, grid_height: i32, hStream: CUstream);
 
-/// The launch interface of CUDA before 4.0; `cuLaunchKernel` replaced it.
+/// Texture references were removed with CUDA 12's compilers.
 #[refuse(CUDA_ERROR_NOT_SUPPORTED)]
 #[since(2000)]
 fn cuParamSetTexRef(hfunc: CUfunction, texunit: i32, hTexRef: CUtexref);

@@ -139,7 +139,10 @@ fn compare(nvml: *mut c_void, cuda: *mut c_void, index: c_uint) {
     assert_eq!(text(&pci.legacy), text(&id).to_uppercase());
     assert_eq!(format!("{:04x}:{:02x}:{:02x}.0", pci.domain, pci.bus, pci.device), text(&id).to_lowercase());
 
-    for (name, key) in [("nvmlDeviceGetHandleByPciBusId_v2", &id[..]), ("nvmlDeviceGetHandleByUUID", &uuid[..])] {
+    // A UUID as CUDA has it, without what kind of device it is of, is how cuda.core asks.
+    let by_uuid = "nvmlDeviceGetHandleByUUID";
+    let bare = &uuid["GPU-".len()..];
+    for (name, key) in [("nvmlDeviceGetHandleByPciBusId_v2", &id[..]), (by_uuid, &uuid[..]), (by_uuid, bare)] {
         let mut same: Device = std::ptr::null_mut();
         // SAFETY: both functions take a C string and a place for a handle.
         let result = unsafe {

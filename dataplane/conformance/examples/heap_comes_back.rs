@@ -141,14 +141,17 @@ impl Scene {
         bytes
     }
 
-    /// Once nothing has come back for a while.
+    /// Once nothing has come back for a while, in which the worker has answered often: one that has no core tells
+    /// nothing either.
     fn settled(&self) -> [u64; 2] {
-        let (mut last, mut since) = (self.in_use(), Instant::now());
-        while since.elapsed() < Duration::from_millis(300) {
+        let (mut last, mut looks) = (self.in_use(), 0);
+        while looks < 60 {
+            std::thread::sleep(Duration::from_millis(5));
             // SAFETY: no pointers; the answer does not matter, but with it comes what is told besides.
             unsafe { self.driver.cuCtxSynchronize() };
+            looks += 1;
             if self.in_use() != last {
-                (last, since) = (self.in_use(), Instant::now());
+                (last, looks) = (self.in_use(), 0);
             }
         }
         last

@@ -82,12 +82,14 @@ functions! {
     fn cuDeviceGetPCIBusId(pciBusId: *mut c_char, len: c_int, dev: CUdevice);
     fn cuDeviceGetProperties(prop: *mut CUdevprop, dev: CUdevice);
     fn cuDeviceGetUuid_v2(uuid: *mut CUuuid, dev: CUdevice);
+    fn cuDeviceGetGraphMemAttribute(device: CUdevice, attr: CUgraphMem_attribute, value: *mut c_void);
     fn cuDeviceGraphMemTrim(device: CUdevice);
     fn cuDevicePrimaryCtxGetState(dev: CUdevice, flags: *mut c_uint, active: *mut c_int);
     fn cuDevicePrimaryCtxRelease_v2(dev: CUdevice);
     fn cuDevicePrimaryCtxReset_v2(dev: CUdevice);
     fn cuDevicePrimaryCtxRetain(pctx: *mut CUcontext, dev: CUdevice);
     fn cuDevicePrimaryCtxSetFlags_v2(dev: CUdevice, flags: c_uint);
+    fn cuDeviceSetGraphMemAttribute(device: CUdevice, attr: CUgraphMem_attribute, value: *mut c_void);
     fn cuDeviceSetMemPool(dev: CUdevice, pool: CUmemoryPool);
     fn cuDeviceTotalMem_v2(bytes: *mut usize, dev: CUdevice);
     fn cuDriverGetVersion(driverVersion: *mut c_int);
@@ -104,6 +106,15 @@ functions! {
     fn cuFuncGetName(name: *mut *const c_char, hfunc: CUfunction);
     fn cuFuncGetParamInfo(func: CUfunction, paramIndex: usize, paramOffset: *mut usize, paramSize: *mut usize);
     fn cuFuncSetAttribute(hfunc: CUfunction, attrib: CUfunction_attribute, value: c_int);
+    fn cuFuncSetBlockShape(hfunc: CUfunction, x: c_int, y: c_int, z: c_int);
+    fn cuFuncSetSharedSize(hfunc: CUfunction, bytes: c_uint);
+    fn cuLaunch(f: CUfunction);
+    fn cuLaunchGrid(f: CUfunction, grid_width: c_int, grid_height: c_int);
+    fn cuLaunchGridAsync(f: CUfunction, grid_width: c_int, grid_height: c_int, hStream: CUstream);
+    fn cuParamSetSize(hfunc: CUfunction, numbytes: c_uint);
+    fn cuParamSetf(hfunc: CUfunction, offset: c_int, value: f32);
+    fn cuParamSeti(hfunc: CUfunction, offset: c_int, value: c_uint);
+    fn cuParamSetv(hfunc: CUfunction, offset: c_int, ptr: *mut c_void, numbytes: c_uint);
     fn cuGetErrorName(error: CUresult, pStr: *mut *const c_char);
     fn cuGetErrorString(error: CUresult, pStr: *mut *const c_char);
     fn cuGetExportTable(ppExportTable: *mut *const c_void, pExportTableId: *const CUuuid);
@@ -175,6 +186,7 @@ functions! {
     );
     fn cuGraphClone(phGraphClone: *mut CUgraph, originalGraph: CUgraph);
     fn cuGraphCreate(phGraph: *mut CUgraph, flags: c_uint);
+    fn cuGraphDebugDotPrint(hGraph: CUgraph, path: *const c_char, flags: c_uint);
     fn cuGraphDestroy(hGraph: CUgraph);
     fn cuGraphDestroyNode(hNode: CUgraphNode);
     fn cuGraphExecDestroy(hGraphExec: CUgraphExec);

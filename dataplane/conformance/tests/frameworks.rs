@@ -1,5 +1,5 @@
-//! TensorFlow, JAX, CuPy, Triton, numba, Taichi, Warp and XGBoost, as they come from PyPI, compute on Orion's GPU what
-//! the CPU computes.
+//! TensorFlow, JAX, CuPy, Triton, numba, Taichi, Warp, Dr.Jit and XGBoost, as they come from PyPI, compute on Orion's
+//! GPU what the CPU computes.
 //!
 //! There is no skipping: what PyPI does not give makes the tests fail.
 
@@ -82,6 +82,11 @@ fn taichis_kernels_compute_right() {
 #[test]
 fn warps_kernels_compute_right() {
     assert_eq!(passes(KNOWN, "warp_kernels.py").len(), 5);
+}
+
+#[test]
+fn drjits_kernels_compute_right() {
+    assert_eq!(passes(KNOWN, "drjit_kernels.py").len(), 11);
 }
 
 #[test]

@@ -4,6 +4,7 @@
 mod orion;
 
 use std::collections::BTreeSet;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -45,8 +46,8 @@ fn files(folder: &Path) -> BTreeSet<String> {
     found
 }
 
-fn empty_folder() -> PathBuf {
-    let folder = std::env::temp_dir().join(format!("orion-install-{}", std::process::id()));
+fn empty_folder(name: &str) -> PathBuf {
+    let folder = std::env::temp_dir().join(format!("orion-install-{}-{name}", std::process::id()));
     let _ = std::fs::remove_dir_all(&folder);
     std::fs::create_dir_all(&folder).expect("making a folder");
     folder
@@ -54,7 +55,7 @@ fn empty_folder() -> PathBuf {
 
 #[test]
 fn a_system_has_what_it_needs_and_nothing_afterwards() {
-    let folder = empty_folder();
+    let folder = empty_folder("system");
     let system = folder.join("system");
     installed(&system, &["--system"]);
     let there = files(&system);
@@ -123,4 +124,75 @@ fn what_is_no_way_to_install_is_refused_and_touches_nothing() {
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
         assert!(String::from_utf8_lossy(&output.stderr).contains("./install.sh --system"), "{arguments:?}");
     }
+}
+
+/// `install.sh` with this umask, of programs that take no time to build and do nothing.
+fn install_as_if_built(folder: &Path, umask: &str, arguments: &[&str]) -> Output {
+    let (tools, built) = (folder.join("tools"), folder.join("target/release"));
+    for made in [&tools, &built] {
+        std::fs::create_dir_all(made).expect("making a folder");
+    }
+    let programs = "orion-run orion-ptxas oriond orion-controller orion-agent orion-check orion-smi orion-shm \
+                    orion-top orionctl orion-probe libcuda.so libcupti.so libnvidia_ml.so";
+    let files = programs.split_whitespace().map(|name| built.join(name));
+    for file in files.chain([tools.join("cargo")]) {
+        std::fs::write(&file, "#!/bin/sh\n").expect("writing");
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).expect("chmod");
+    }
+    let path = format!("{}:{}", tools.display(), std::env::var("PATH").expect("there is one"));
+    let mut command = Command::new("bash");
+    command.args(["-c", "umask $0; exec \"$@\"", umask]).arg(orion_built::root().join("install.sh")).args(arguments);
+    command.env("PATH", path).env("CARGO_TARGET_DIR", folder.join("target")).env("DESTDIR", folder.join("system"));
+    command.output().expect("install.sh starts")
+}
+
+/// The bits of folders and files, but for links.
+fn modes(folder: &Path) -> BTreeSet<(PathBuf, u32)> {
+    let (mut found, mut folders) = (BTreeSet::new(), vec![folder.to_owned()]);
+    while let Some(next) = folders.pop() {
+        let mode = std::fs::metadata(&next).expect("it is there").mode() & 0o7777;
+        found.insert((next.strip_prefix(folder).expect("below it").to_owned(), mode));
+        if next.is_dir() {
+            let all = std::fs::read_dir(&next).expect("a folder").map(|entry| entry.expect("an entry").path());
+            folders.extend(all.filter(|path| !path.is_symlink()));
+        }
+    }
+    found
+}
+
+/// Programs of every user load what is in lib/orion, those of root too.
+#[test]
+fn a_system_is_for_all_of_its_users_and_nobody_else_writes_to_it_whatever_the_umask() {
+    let folder = empty_folder("umask");
+    let mut seen = Vec::new();
+    for umask in ["000", "022", "077"] {
+        let output = install_as_if_built(&folder, umask, &["--system"]);
+        assert!(output.status.success(), "{}", orion::complaint(&output));
+        seen.push(modes(&folder.join("system")));
+        assert!(seen[0].iter().all(|(_, mode)| [0o755, 0o644].contains(mode)), "umask {umask}: {seen:?}");
+        std::fs::remove_dir_all(folder.join("system")).expect("removing");
+
+        let own = folder.join("own");
+        let output = install_as_if_built(&folder, umask, &[own.to_str().expect("a plain path")]);
+        assert!(output.status.success(), "{}", orion::complaint(&output));
+        assert!(modes(&own).iter().all(|(_, mode)| mode & 0o022 == 0), "umask {umask}: {:?}", modes(&own));
+        std::fs::remove_dir_all(&own).expect("removing");
+    }
+    assert!(seen.iter().all(|one| *one == seen[1]), "{seen:?}");
+    std::fs::remove_dir_all(&folder).expect("removing");
+}
+
+/// What was put into it, and not in its place, made an installation that looked whole.
+#[test]
+fn a_folder_in_the_place_of_a_file_is_no_place_for_it() {
+    let folder = empty_folder("in-the-way");
+    for name in ["libcuda.so.1", "libcuda.so.1.new", "libcuda.so"] {
+        let own = folder.join("own");
+        std::fs::create_dir_all(own.join("lib/orion").join(name)).expect("making a folder");
+        let output = install_as_if_built(&folder, "022", &[own.to_str().expect("a plain path")]);
+        let complaint = orion::complaint(&output);
+        assert!(!output.status.success() && complaint.contains(name), "{name}: {complaint}");
+        std::fs::remove_dir_all(&own).expect("removing");
+    }
+    std::fs::remove_dir_all(&folder).expect("removing");
 }

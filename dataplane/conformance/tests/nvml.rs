@@ -7,13 +7,18 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-#[test]
-fn nvml_says_of_the_devices_what_cuda_says() {
-    let program = orion_built::build(&["-p", "orion-conformance", "--example", "ask_nvml"]).join("examples/ask_nvml");
+/// NVML's.
+fn header() -> String {
     let toolchain = orion_built::root().join("dataplane/conformance/cuda-toolchain.sh");
     let output = Command::new(toolchain).arg("nvml").output().expect("cuda-toolchain.sh starts");
     assert!(output.status.success(), "no nvml.h: {}", orion::complaint(&output));
-    let header = String::from_utf8_lossy(&output.stdout).trim_end().to_owned() + "/nvml.h";
+    String::from_utf8_lossy(&output.stdout).trim_end().to_owned() + "/nvml.h"
+}
+
+#[test]
+fn nvml_says_of_the_devices_what_cuda_says() {
+    let program = orion_built::build(&["-p", "orion-conformance", "--example", "ask_nvml"]).join("examples/ask_nvml");
+    let header = header();
     for (transport, devices) in [("shm", "1"), ("tcp", "3")] {
         let mut run = orion::command(transport, &program, &[&header]);
         let output = run.env("ORION_SOFT_DEVICES", devices).output().expect("orion-run starts");
@@ -33,6 +38,15 @@ fn nvml_says_of_the_devices_what_cuda_says() {
         .expect("the program starts");
     let said = orion::complaint(&output);
     assert!(!output.status.success() && said.contains("left: 9"), "{said}");
+}
+
+/// Whatever a tool asks for and in whatever way, it hears a code of NVML's.
+#[test]
+fn every_function_answers_a_code_of_nvmls() {
+    let server = Server::start("everything", &["--memory-limit", "512 MiB"]);
+    let script = orion_built::root().join("dataplane/conformance/nvml/everything.py");
+    let text = server.output(Path::new("python3"), &[script.to_str().expect("a path in letters"), &header()]);
+    assert_eq!(text.lines().count(), 3, "{text}");
 }
 
 /// NCCL goes through the host's memory where it sees none.
@@ -79,7 +93,7 @@ impl Server {
         let oriond = command.stderr(log).spawn().expect("oriond starts");
         let server = Server { address: format!("unix:{}", socket.display()), folder, oriond };
         let began = std::time::Instant::now();
-        while !socket.exists() {
+        while std::os::unix::net::UnixStream::connect(&socket).is_err() {
             assert!(began.elapsed().as_secs() < 20, "oriond does not listen");
             std::thread::yield_now();
         }
@@ -250,11 +264,33 @@ fn utilization_is_told_where_the_gpus_time_is_divided() {
     sees("while it works", 40..=55, seen);
     let script = "import pynvml as n; n.nvmlInit(); h = n.nvmlDeviceGetHandleByIndex(0); \
                   p = n.nvmlDeviceGetProcessUtilization(h, 0)[0]; print(p.pid, p.smUtil)";
-    let said = server.output(&tools.join("bin/python"), &["-c", script]);
-    let of_program = said.trim_end().strip_prefix(&format!("{pid} ")).and_then(|busy| busy.parse::<u32>().ok());
-    assert!(of_program.is_some_and(|percent| (20..=60).contains(&percent)), "{said}");
+    sees("of the program", 20..=60, || {
+        let said = server.output(&tools.join("bin/python"), &["-c", script]);
+        let of_program = said.trim_end().strip_prefix(&format!("{pid} ")).and_then(|busy| busy.parse().ok());
+        of_program.unwrap_or_else(|| panic!("no number: {said}"))
+    });
     program.hear();
     sees("when it has ended", 0..=0, seen);
+}
+
+/// Two GPUs that NVLink joins, two vGPUs on one GPU, and one alone.
+#[test]
+fn nvidia_smi_shows_how_far_vgpus_are_from_each_other() {
+    let smi = tools().join("nvidia-smi");
+    let smi = smi.to_str().expect("a path in letters");
+    let matrix = |devices: &str, options: &[&str]| {
+        let mut run = orion::command_with("shm", options, Path::new(smi), &["topo", "-m"]);
+        let output = run.env("ORION_SOFT_DEVICES", devices).output().expect("orion-run starts");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{text}{}", orion::complaint(&output));
+        let rows = text.lines().filter(|line| line.starts_with("GPU"));
+        let words = |line: &str| line.split_whitespace().take(4).collect::<Vec<_>>().join(" ");
+        rows.map(words).collect::<Vec<_>>()
+    };
+    assert_eq!(matrix("2", &["--capability", "9.0"]), ["GPU0 X NV18 N/A", "GPU1 NV18 X N/A"]);
+    assert_eq!(matrix("2", &["--capability", "7.5"]), ["GPU0 X SYS N/A", "GPU1 SYS X N/A"]);
+    assert_eq!(matrix("1", &["--vgpus", "2", "--memory-limit", "512 MiB"]), ["GPU0 X PIX N/A", "GPU1 PIX X N/A"]);
+    assert_eq!(matrix("1", &[]), ["GPU0 X N/A"]);
 }
 
 #[test]

@@ -31,7 +31,7 @@ impl Scene {
         let oriond = oriond.stderr(Stdio::null()).spawn().expect("oriond starts");
         let scene = Scene { folder, oriond };
         let began = std::time::Instant::now();
-        while !socket.exists() {
+        while std::os::unix::net::UnixStream::connect(&socket).is_err() {
             assert!(began.elapsed().as_secs() < 20, "oriond does not listen");
             std::thread::yield_now();
         }
@@ -56,10 +56,14 @@ impl Scene {
     }
 }
 
-/// The lines of the first block of code behind `heading`.
+/// The lines of the first block of code behind `heading` in README.md.
 fn block_after(heading: &str) -> Vec<String> {
-    let readme = std::fs::read_to_string(orion_built::root().join("README.md")).expect("README.md is there");
-    let (_, rest) = readme.split_once(heading).unwrap_or_else(|| panic!("README.md has no {heading:?}"));
+    block_of("README.md", heading)
+}
+
+fn block_of(document: &str, heading: &str) -> Vec<String> {
+    let text = std::fs::read_to_string(orion_built::root().join(document)).expect("it is there");
+    let (_, rest) = text.split_once(heading).unwrap_or_else(|| panic!("{document} has no {heading:?}"));
     let block = rest.split("```").nth(1).expect("a block of code");
     block.lines().skip(1).map(str::to_owned).collect()
 }
@@ -108,10 +112,10 @@ fn what_the_readme_says_to_type_works() {
     right(&run, &scene.type_in(&run));
 }
 
-/// Each device that README has for a virtual machine, against libvirt's own schema.
+/// Each device that oriond's README has for a virtual machine, against libvirt's own schema.
 #[test]
 fn what_the_readme_has_for_libvirt_is_valid() {
-    let xml: Vec<String> = block_after("In libvirt's XML");
+    let xml = block_of("dataplane/oriond/README.md", "In libvirt's XML");
     assert!(xml.iter().any(|line| line.contains("<shmem")), "{xml:?}");
     let folder = std::env::temp_dir().join(format!("orion-libvirt-{}", std::process::id()));
     std::fs::create_dir(&folder).expect("a new folder");

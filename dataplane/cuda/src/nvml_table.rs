@@ -24,7 +24,7 @@ pub struct Functions {
     pub busy: unsafe extern "C" fn(index: usize, percent: *mut u32) -> CUresult,
     /// Those programs. `processes` has room for `room`, and `count` says how many there are.
     pub processes: unsafe extern "C" fn(processes: *mut Process, room: usize, count: *mut usize) -> CUresult,
-    /// [`PEER_ACCESS`] where the first device can access the second one's memory, and [`PEER_ATOMICS`].
+    /// How the first device can access the second one's memory, and whether they are one GPU: of `PEER_*`.
     pub peer_access: unsafe extern "C" fn(from: usize, to: usize, way: *mut u8) -> CUresult,
 }
 
@@ -74,6 +74,8 @@ pub struct Process {
 pub const PEER_ACCESS: u8 = 1;
 /// And kernels do all of their atomic operations there, as over NVLink and not over PCIe.
 pub const PEER_ATOMICS: u8 = 2;
+/// Both are on one GPU, or the same device.
+pub const PEER_SAME_GPU: u8 = 4;
 
 pub const UNKNOWN: u32 = u32::MAX;
 /// For bytes; NVML's own `NVML_VALUE_NOT_AVAILABLE`.

@@ -11,6 +11,7 @@ use std::net::IpAddr;
 
 use ini::{Ini, ParseOption};
 use orion_wire::address::CARRIERS;
+use orion_wire::client_conf::{is_text, text_of};
 
 /// Where the original keeps its port, and its log.
 const PORT_DEFAULT: u16 = 9960;
@@ -67,10 +68,10 @@ pub fn expand(mut arguments: Vec<OsString>, options: &[Choice]) -> Result<(Vec<O
         return Ok((arguments, Settings::default()));
     };
     let path = path.to_string_lossy();
-    let text = std::fs::read_to_string(&*path).map_err(|e| {
+    let bytes = std::fs::read(&*path).map_err(|e| {
         format!("reading --config {path} failed: {e}; give the path of a server.conf, or leave the option out")
     })?;
-    let settings = File { path: &path, text: &text }.settings(options)?;
+    let settings = File { path: &path, text: &text_of(&bytes) }.settings(options)?;
     arguments.splice(2..2, settings.arguments.iter().map(OsString::from));
     Ok((arguments, settings))
 }
@@ -150,6 +151,7 @@ impl File<'_> {
                     return Err(self.at(second, &format!("{name} is given a second time, after line {first}")));
                 }
                 let line = lines.first().copied().unwrap_or(0);
+                is_text(name, value).map_err(|why| self.at(line, &why))?;
                 keys.insert(key(section, name), (value.trim().to_owned(), line));
             }
         }

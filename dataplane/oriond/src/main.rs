@@ -12,6 +12,8 @@ use std::sync::Arc;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use engine::security::Security;
 use engine::settings::{Guest, Machines, Memory};
+use engine::time::policy::Division;
+use orion_tls::Fingerprint;
 use orion_transport::carrier::VerbsPort;
 use orion_transport::proof::Token;
 use sd_notify::NotifyState;
@@ -44,6 +46,13 @@ enum Command {
     /// One session's process; started by `serve`
     #[command(hide = true)]
     Worker(Worker),
+    /// The first process of the namespace that workers share; started by `serve`
+    #[command(hide = true)]
+    Hold {
+        /// Socket to oriond
+        #[arg(long)]
+        life_fd: i32,
+    },
 }
 
 #[derive(Args)]
@@ -283,6 +292,7 @@ fn main() -> std::process::ExitCode {
                 serve(*options, &signals)
             }
             Command::Worker(options) => work(options),
+            Command::Hold { life_fd } => cell::hold(life_fd),
         }
     });
     match outcome {
@@ -312,14 +322,14 @@ fn choices() -> Vec<config::Choice> {
 fn show_config(arguments: &[OsString], settings: &config::Settings) -> Result<(), String> {
     let matches = Cli::command().get_matches_from(arguments);
     let (_, serve) = matches.subcommand().expect("parsed before");
-    settings.notices.iter().for_each(|notice| println!("; {notice}"));
-    println!("[server]");
+    settings.notices.iter().for_each(|notice| orion_pages::putln!("; {notice}"));
+    orion_pages::putln!("[server]");
     for choice in choices() {
         let id = choice.name.replace('-', "_");
         let is_default = serve.value_source(&id).is_none_or(|from| from == clap::parser::ValueSource::DefaultValue);
         let values = serve.get_raw(&id).into_iter().flatten().map(|value| value.to_string_lossy());
         let value = values.collect::<Vec<_>>().join(" ");
-        println!("{}{id} = {value}", if is_default { ";" } else { "" });
+        orion_pages::putln!("{}{id} = {value}", if is_default { ";" } else { "" });
     }
     Ok(())
 }
@@ -341,6 +351,7 @@ fn log_settings(options: &Serve) -> log::Settings {
 
 fn work(options: Worker) -> Result<(), String> {
     cell::hide()?;
+    cell::end_by_signals();
     // SAFETY: a literal; the name replaces "exe" in ps.
     unsafe { libc::prctl(libc::PR_SET_NAME, c"oriond-worker".as_ptr()) };
     // What the device is asked about is asked again in 20 us, not in 70 us. All threads inherit it.
@@ -386,18 +397,8 @@ fn serve(mut options: Serve, signals: &libc::sigset_t) -> Result<(), String> {
     let cells = plan_cells(&options)?;
     raise_descriptor_limit();
     let token = options.token_file.as_deref().map(Token::read).transpose()?;
-    let listen = match options.listen.as_str() {
-        "none" => None,
-        text => Some(text.parse::<SocketAddr>().map_err(|_| {
-            format!("--listen {text:?} is not an IP address with a port, such as 127.0.0.1:7411 or [::1]:7411")
-        })?),
-    };
-    let verbs = match options.rdma.as_str() {
-        "none" => None,
-        text => Some(text.parse::<SocketAddr>().map_err(|_| {
-            format!("--rdma {text:?} is not an IP address with a port, such as 127.0.0.1:7412 or [::1]:7412")
-        })?),
-    };
+    let listen = address_of("--listen", &options.listen, 7411)?;
+    let verbs = address_of("--rdma", &options.rdma, 7412)?;
     if let (None, Some(device)) = (verbs, &options.rdma_device) {
         return Err(format!("--rdma-device {device} is for --rdma ADDRESS:PORT; give that too, or leave it out"));
     }
@@ -410,20 +411,7 @@ fn serve(mut options: Serve, signals: &libc::sigset_t) -> Result<(), String> {
         Some(path) => Some(PathBuf::from(path)),
         None => Some(default_socket()),
     };
-    let is_named = options.worker.driver != "auto";
-    if !is_named {
-        options.worker.driver = driver_of_this_machine();
-    }
-    check_driver(&options.worker.driver)?;
-    if let ("soft", Some(path)) = (options.worker.driver.as_str(), &options.worker.cupti) {
-        return Err(format!(
-            "--cupti {path} is for NVIDIA's driver, and the software GPU has a profiler of its own; leave it out, or \
-             give --driver"
-        ));
-    }
-    if is_named && !matches!(options.worker.driver.as_str(), "soft" | "echo") {
-        make_device_files();
-    }
+    choose_driver(&mut options.worker)?;
     let is_of_pool = options.pool.is_some();
     let stats = match options.stats.as_deref() {
         Some("none") => None,
@@ -453,39 +441,99 @@ fn serve(mut options: Serve, signals: &libc::sigset_t) -> Result<(), String> {
         time,
         cells,
     })?;
-    tracing::info!(addresses = engines.addresses.join(" "), driver = options.worker.driver, "serving");
-    if options.worker.memory_limit.is_some() && options.worker.driver != "soft" {
-        tracing::info!(
-            "device memory is limited by what sessions ask the driver for; what NVML says of their processes is not \
-             compared with that"
-        );
+    let addresses = engines.addresses.join(" ");
+    Served {
+        addresses: &addresses,
+        worker: &options.worker,
+        is_insecure: options.insecure,
+        is_open,
+        is_of_pool,
+        division: time.division,
+        fingerprint,
     }
-    if is_of_pool && time.division == engine::time::policy::Division::Off {
-        tracing::warn!(
-            "leases promise shares of the GPUs' time, and --computation-throttle off has nobody kept to them"
-        );
-    }
-    if let Some(fingerprint) = fingerprint {
-        tracing::info!(%fingerprint, "the certificate that clients are shown");
-    }
-    if options.insecure {
-        tracing::warn!(
-            "INSECURE: other machines may speak to the TCP address in the clear{}, for --insecure was given",
-            if is_open { ", and whoever reaches it can use the GPUs" } else { "" }
-        );
-    }
+    .say();
     if let Some(fd) = options.ready_fd {
-        // SAFETY: whoever started us passed this descriptor for us to own.
-        let mut ready = std::fs::File::from(unsafe { OwnedFd::from_raw_fd(fd) });
-        writeln!(ready, "{}", engines.addresses.join(" "))
-            .map_err(|e| format!("writing to --ready-fd {fd} failed: {e}"))?;
+        tell_who_started_us(fd, &addresses)?;
     }
-    let status = format!("serving {}", engines.addresses.join(" "));
+    let status = format!("serving {addresses}");
     notify(&[NotifyState::Ready, NotifyState::Status(&status)]);
     wait_for_signal(signals);
     tracing::info!("stopping");
     notify(&[NotifyState::Stopping]);
     engines.stop();
+    Ok(())
+}
+
+/// What an operator is told once it serves.
+struct Served<'a> {
+    addresses: &'a str,
+    worker: &'a WorkerOptions,
+    is_insecure: bool,
+    is_open: bool,
+    is_of_pool: bool,
+    division: Division,
+    fingerprint: Option<Fingerprint>,
+}
+
+impl Served<'_> {
+    fn say(&self) {
+        tracing::info!(addresses = self.addresses, driver = self.worker.driver, "serving");
+        if self.worker.memory_limit.is_some() && self.worker.driver != "soft" {
+            tracing::info!(
+                "device memory is limited by what sessions ask the driver for; what NVML says of their processes is \
+                 not compared with that"
+            );
+        }
+        if self.is_of_pool && self.division == Division::Off {
+            tracing::warn!(
+                "leases promise shares of the GPUs' time, and --computation-throttle off has nobody kept to them"
+            );
+        }
+        if let Some(fingerprint) = self.fingerprint {
+            tracing::info!(%fingerprint, "the certificate that clients are shown");
+        }
+        if self.is_insecure {
+            tracing::warn!(
+                "INSECURE: other machines may speak to the TCP address in the clear{}, for --insecure was given",
+                if self.is_open { ", and whoever reaches it can use the GPUs" } else { "" }
+            );
+        }
+    }
+}
+
+/// The addresses, on the descriptor of --ready-fd.
+fn tell_who_started_us(fd: i32, addresses: &str) -> Result<(), String> {
+    // SAFETY: whoever started us passed this descriptor for us to own.
+    let mut ready = std::fs::File::from(unsafe { OwnedFd::from_raw_fd(fd) });
+    writeln!(ready, "{addresses}").map_err(|e| format!("writing to --ready-fd {fd} failed: {e}"))
+}
+
+/// The value of an option that is an address, or "none". What is no address is answered with an example of that port.
+fn address_of(option: &str, text: &str, port: u16) -> Result<Option<SocketAddr>, String> {
+    if text == "none" {
+        return Ok(None);
+    }
+    text.parse().map(Some).map_err(|_| {
+        format!("{option} {text:?} is not an IP address with a port, such as 127.0.0.1:{port} or [::1]:{port}")
+    })
+}
+
+/// What `--driver auto` comes to, and that it, or the one that was named, can be had.
+fn choose_driver(worker: &mut WorkerOptions) -> Result<(), String> {
+    let is_named = worker.driver != "auto";
+    if !is_named {
+        worker.driver = driver_of_this_machine();
+    }
+    check_driver(&worker.driver)?;
+    if let ("soft", Some(path)) = (worker.driver.as_str(), &worker.cupti) {
+        return Err(format!(
+            "--cupti {path} is for NVIDIA's driver, and the software GPU has a profiler of its own; leave it out, or \
+             give --driver"
+        ));
+    }
+    if is_named && !matches!(worker.driver.as_str(), "soft" | "echo") {
+        make_device_files();
+    }
     Ok(())
 }
 

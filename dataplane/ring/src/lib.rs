@@ -37,6 +37,6 @@ pub use memory::{Heap, Layout, Memory};
 #[cfg(not(loom))]
 pub use ring::{Ahead, Consumer, Lookahead, Producer, Reach, Releaser};
 #[cfg(not(loom))]
-pub use sealed::sealed;
+pub use sealed::{may_have, sealed};
 #[cfg(not(loom))]
 pub use spin::{Spin, pause_after};

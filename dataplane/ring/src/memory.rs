@@ -4,6 +4,7 @@
 // peer can write.
 
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr;
 use std::sync::{Arc, Mutex};
@@ -230,6 +231,24 @@ impl Memory {
         };
         self.note(base.cast(), bytes);
         Ok(Heap { base: base.cast(), bytes: self.layout.heap_bytes })
+    }
+
+    /// Maps the heap in `bounds`: where the system would have it, or else as high as can be. Elsewhere if there is no
+    /// place in them.
+    pub fn map_heap_within(&self, bounds: Range<u64>) -> io::Result<Heap> {
+        let bytes = self.layout.heap_bytes;
+        let Some(highest) = bounds.end.checked_sub(bytes).map(|at| at & !(HUGE_PAGE - 1)) else {
+            return self.map_heap(None);
+        };
+        let chosen = reserve(bytes as usize)?;
+        // SAFETY: a reservation that nobody has seen.
+        unsafe { libc::munmap(chosen, bytes as usize) };
+        if (bounds.start..=highest).contains(&(chosen as u64)) {
+            return self.map_heap(None);
+        }
+        let below = |at: &u64| at.checked_sub(1 << 38);
+        let places = std::iter::successors(Some(highest), below).take_while(|at| *at >= bounds.start);
+        places.map(|at| self.map_heap(Some(at))).find_map(Result::ok).map_or_else(|| self.map_heap(None), Ok)
     }
 }
 

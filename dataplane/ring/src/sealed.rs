@@ -13,6 +13,10 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 ///
 /// What the system answers.
 pub fn sealed(name: &CStr, bytes: u64) -> io::Result<OwnedFd> {
+    if !may_have(bytes) {
+        let text = format!("files of this process may not have {bytes} bytes; is there a limit (ulimit -f)?");
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, text));
+    }
     let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
     // By number: the C library has it since 2.27 only, and the shim is loaded beside older ones.
     // SAFETY: the name ends with its NUL.
@@ -29,6 +33,14 @@ pub fn sealed(name: &CStr, bytes: u64) -> io::Result<OwnedFd> {
             && libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, seals) == 0
     };
     if is_sealed { Ok(fd) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Whether a file of this process may have so many bytes. One that is made larger ends the process by SIGXFSZ.
+pub fn may_have(bytes: u64) -> bool {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: a place of our own.
+    let told = unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &mut limit) };
+    told != 0 || limit.rlim_cur == libc::RLIM_INFINITY || bytes <= limit.rlim_cur
 }
 
 #[cfg(test)]

@@ -2,8 +2,8 @@
 
 use std::cell::Cell;
 use std::ffi::c_int;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock};
 
 use orion_cuda::sys::*;
 
@@ -111,6 +111,20 @@ pub fn refund(device: i32, bytes: u64) {
     if let Some(used) = USED.get(device as usize) {
         used.fetch_sub(bytes, Ordering::Relaxed);
     }
+}
+
+/// What the statistics about memory of graphs say beyond what there is of it.
+pub struct GraphMemory {
+    /// The most that there has been, since each was set to zero.
+    pub used_most: u64,
+    pub reserved_most: u64,
+}
+
+/// Of a device that there is.
+pub fn graph_memory(device: i32) -> MutexGuard<'static, GraphMemory> {
+    static ALL: [Mutex<GraphMemory>; DEVICES_MAX] =
+        [const { Mutex::new(GraphMemory { used_most: 0, reserved_most: 0 }) }; DEVICES_MAX];
+    ALL[device as usize].lock().expect("no panic happens under this lock")
 }
 
 thread_local! {

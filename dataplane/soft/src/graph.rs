@@ -13,6 +13,7 @@ use crate::api::{R, Raw, Registry};
 use crate::condition::Condition;
 use crate::context::{self, Context};
 use crate::copy::Copy3D;
+use crate::device;
 use crate::event::Event;
 use crate::launch::KernelLaunch;
 use crate::memory;
@@ -76,8 +77,8 @@ pub struct Node {
     pub shown: Mutex<Vec<Raw<*mut c_void>>>,
 }
 
-/// Memory of an allocation node. It stays until the graph and its instances are gone, so that its address is the same
-/// in every launch.
+/// Memory of an allocation node. Its address is the same in every launch, and stays until the graph and its instances
+/// are gone; what a launch allocated and nothing freed outlives them.
 pub struct GraphAllocation {
     pub base: u64,
     pub bytes: u64,
@@ -85,9 +86,7 @@ pub struct GraphAllocation {
 
 impl Drop for GraphAllocation {
     fn drop(&mut self) {
-        if let Some(r) = vram::find(self.base).filter(|r| r.flags & memory::GRAPH_OWNED != 0) {
-            memory::drop_range(&vram::Range { flags: 0, ..r });
-        }
+        memory::without_node(self.base);
     }
 }
 
@@ -357,8 +356,17 @@ pub(crate) fn exec(h: CUgraphExec) -> R<Arc<GraphExec>> {
 
 pub(crate) fn allocation(c: &Context, bytes: u64) -> R<Arc<GraphAllocation>> {
     let r = memory::allocate(c, bytes, Kind::Pool)?;
-    vram::update(r.base, |r| r.flags |= memory::GRAPH_OWNED);
+    vram::update(r.base, |r| r.flags |= memory::GRAPH_OWNED | memory::OF_GRAPHS);
+    let mut of_graphs = device::graph_memory(c.device);
+    let now = memory_of_graphs(c.device);
+    of_graphs.used_most = of_graphs.used_most.max(now);
+    of_graphs.reserved_most = of_graphs.reserved_most.max(now);
     Ok(Arc::new(GraphAllocation { base: r.base, bytes }))
+}
+
+/// Bytes that allocation nodes made and nothing has ended.
+pub(crate) fn memory_of_graphs(device: CUdevice) -> u64 {
+    vram::all(|r| r.device == device && r.flags & memory::OF_GRAPHS != 0).iter().map(|r| r.reach).sum()
 }
 
 pub(crate) fn release(o: &Arc<UserObject>, n: u64) {

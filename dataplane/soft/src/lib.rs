@@ -16,6 +16,7 @@ pub mod context;
 pub mod copy;
 pub mod cupti;
 pub mod device;
+pub mod dot;
 pub mod enqueue;
 pub mod error;
 pub mod event;

@@ -20,11 +20,43 @@ pub fn allocate(c: &Context, bytes: u64, kind: Kind) -> R<Range> {
     })
 }
 
-/// Range flag: the memory belongs to a graph's allocation node, which alone ends it.
+/// Range flag: the memory has an address as long as there is a graph with its allocation node, or an executable of one.
 pub const GRAPH_OWNED: u32 = 1 << 30;
+
+/// Range flag: a launch has come to the memory's allocation node, and it has not been freed since.
+pub const GRAPH_LIVE: u32 = 1 << 28;
+
+/// Range flag: an allocation node made the memory, whoever has it now.
+pub const OF_GRAPHS: u32 = 1 << 27;
 
 /// Range flag: a free of the memory is queued.
 pub const FREED: u32 = 1 << 29;
+
+/// What freeing does: memory of an allocation node keeps its place for the next launch while there is the node.
+pub fn give_back(r: &Range) {
+    let mut has_node = false;
+    vram::update(r.base, |r| {
+        has_node = r.flags & GRAPH_OWNED != 0;
+        r.flags &= !GRAPH_LIVE;
+    });
+    if !has_node {
+        drop_range(&Range { flags: r.flags & !GRAPH_OWNED, ..*r });
+    }
+}
+
+/// Its graph and the executables of it are gone. What is in use then is memory like any other, until it is freed.
+pub fn without_node(base: u64) {
+    let mut unused = None;
+    vram::update(base, |r| {
+        if r.flags & (GRAPH_OWNED | GRAPH_LIVE) == GRAPH_OWNED {
+            unused = Some(*r);
+        }
+        r.flags &= !GRAPH_OWNED;
+    });
+    if let Some(r) = unused {
+        drop_range(&Range { flags: r.flags & !GRAPH_OWNED, ..r });
+    }
+}
 
 /// Ends a range of any kind and returns what it was charged.
 pub fn drop_range(r: &Range) {

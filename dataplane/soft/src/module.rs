@@ -67,6 +67,21 @@ pub struct Settings {
     /// Zeroes where the kernel does not say which cluster it requires.
     pub required_cluster: [AtomicI32; 3],
     pub loaded: AtomicBool,
+    /// What `cuLaunch` launches it with.
+    pub prepared: Mutex<Prepared>,
+    /// Something of that was set, so that other launches change it.
+    pub is_prepared: AtomicBool,
+}
+
+/// Set by calls that CUDA 4.0 deprecated.
+#[derive(Clone)]
+pub struct Prepared {
+    pub block: [u32; 3],
+    pub shared: u32,
+    /// Compared with what the kernel takes, and nothing else.
+    pub param_bytes: usize,
+    /// Zeros behind its end.
+    pub values: Vec<u8>,
 }
 
 impl Function {
@@ -97,6 +112,8 @@ impl Settings {
             non_portable: AtomicI32::new(0),
             required_cluster: Default::default(),
             loaded: AtomicBool::new(eager()),
+            prepared: Mutex::new(Prepared { block: [1; 3], shared: 0, param_bytes: 0, values: Vec::new() }),
+            is_prepared: AtomicBool::new(false),
         }
     }
 }

@@ -7,6 +7,7 @@ use std::sync::{Arc, RwLock};
 use orion_cuda::sys::*;
 
 use crate::api::{R, Raw};
+use crate::context::{CONTEXTS, Point};
 
 /// One channel of a texel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,45 +90,95 @@ pub struct Surface {
     pub image: Image,
 }
 
-/// Live objects by number.
-pub struct Objects<T>(pub RwLock<BTreeMap<u64, Arc<T>>>);
+/// What belongs to a context.
+pub trait Owned {
+    fn context(&self) -> u64;
+}
 
-pub(crate) static TEXTURES: Objects<Texture> = Objects(RwLock::new(BTreeMap::new()));
-pub(crate) static SURFACES: Objects<Surface> = Objects(RwLock::new(BTreeMap::new()));
+impl Owned for Texture {
+    fn context(&self) -> u64 {
+        self.context
+    }
+}
+
+impl Owned for Surface {
+    fn context(&self) -> u64 {
+        self.context
+    }
+}
+
+struct Table<T> {
+    live: BTreeMap<u64, Arc<T>>,
+    /// What was destroyed, until the work ends that its context's streams had then: programs destroy an object right
+    /// behind the launch of a kernel that samples it.
+    leaving: BTreeMap<u64, (Arc<T>, Vec<Point>)>,
+}
+
+fn is_busy(work: &[Point]) -> bool {
+    work.iter().any(|p| !p.stream.is_done(p.number))
+}
+
+/// Objects by number.
+pub struct Objects<T>(RwLock<Table<T>>);
+
+pub(crate) static TEXTURES: Objects<Texture> = Objects::new();
+pub(crate) static SURFACES: Objects<Surface> = Objects::new();
 pub(crate) static NEXT: AtomicU64 = AtomicU64::new(1);
 
-impl<T> Objects<T> {
+impl<T: Owned> Objects<T> {
+    const fn new() -> Self {
+        Self(RwLock::new(Table { live: BTreeMap::new(), leaving: BTreeMap::new() }))
+    }
     pub(crate) fn add(&self, v: T) -> u64 {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        if let Ok(mut m) = self.0.write() {
-            m.insert(number, Arc::new(v));
+        if let Ok(mut t) = self.0.write() {
+            t.live.insert(number, Arc::new(v));
         }
         number
     }
     pub(crate) fn get(&self, number: u64) -> Option<Arc<T>> {
-        self.0.read().ok()?.get(&number).cloned()
+        self.0.read().ok()?.live.get(&number).cloned()
+    }
+    /// What a kernel finds by a number that it was given.
+    fn reached(&self, number: u64) -> Option<Arc<T>> {
+        let t = self.0.read().ok()?;
+        let leaving = || t.leaving.get(&number).filter(|(_, work)| is_busy(work)).map(|(v, _)| v);
+        t.live.get(&number).or_else(leaving).cloned()
     }
     pub(crate) fn remove(&self, number: u64) -> R {
-        let hit = self.0.write().ok().and_then(|mut m| m.remove(&number));
-        hit.map(drop).ok_or(CUDA_ERROR_INVALID_VALUE)
+        let context = self.get(number).ok_or(CUDA_ERROR_INVALID_VALUE)?.context();
+        // Green contexts have the number of the context that they share.
+        let contexts = CONTEXTS.all().into_iter().filter(|c| c.id == context);
+        let work = contexts.flat_map(|c| c.every_stream()).map(|s| s.end());
+        let work: Vec<Point> = work.collect();
+        let mut t = self.0.write().map_err(|_| CUDA_ERROR_UNKNOWN)?;
+        t.leaving.retain(|_, (_, work)| is_busy(work));
+        let gone = t.live.remove(&number).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        if is_busy(&work) {
+            t.leaving.insert(number, (gone, work));
+        }
+        Ok(())
     }
-    pub(crate) fn retain(&self, f: impl Fn(&T) -> bool) {
-        if let Ok(mut m) = self.0.write() {
-            m.retain(|_, v| f(v));
+    fn end_context(&self, id: u64) {
+        if let Ok(mut t) = self.0.write() {
+            t.live.retain(|_, v| v.context() != id);
+            t.leaving.retain(|_, (v, work)| v.context() != id && is_busy(work));
         }
     }
 }
 
+/// What a kernel samples by this number.
 pub fn texture(number: u64) -> Option<Arc<Texture>> {
-    TEXTURES.get(number)
+    TEXTURES.reached(number)
 }
 
+/// What a kernel loads from and stores to by this number.
 pub fn surface(number: u64) -> Option<Arc<Surface>> {
-    SURFACES.get(number)
+    SURFACES.reached(number)
 }
 
 /// A context ends: its objects go with it.
 pub fn end_context(id: u64) {
-    TEXTURES.retain(|t| t.context != id);
-    SURFACES.retain(|s| s.context != id);
+    TEXTURES.end_context(id);
+    SURFACES.end_context(id);
 }

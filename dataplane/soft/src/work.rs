@@ -20,7 +20,9 @@ impl Work {
         }
         let running = cupti::begin(self, origin);
         let outcome = match self {
-            Self::Empty | Self::Record(_) | Self::Wait(_) | Self::Child(_) | Self::Conditional(_) | Self::Alloc(_) => {
+            Self::Empty | Self::Record(_) | Self::Wait(_) | Self::Child(_) | Self::Conditional(_) => Ok(()),
+            Self::Alloc(a) => {
+                vram::update(a.base, |r| r.flags |= crate::memory::GRAPH_LIVE);
                 Ok(())
             }
             Self::Kernel(k) => k.run(c),
@@ -43,7 +45,7 @@ impl Work {
             }
             Self::Free(at) => {
                 if let Some(r) = vram::find(*at).filter(|r| r.base == *at) {
-                    crate::memory::drop_range(&r);
+                    crate::memory::give_back(&r);
                 }
                 Ok(())
             }

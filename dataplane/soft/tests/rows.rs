@@ -89,6 +89,44 @@ fn an_element_of_an_array_is_its_address() {
     assert_eq!(found, [24, 8, 0, 2]);
 }
 
+/// A register numbers an element: `a[%r]`, of a variable that may be declared behind the kernel, in each space.
+#[test]
+fn a_register_numbers_an_element_of_an_array() {
+    let text = CString::new(
+        ".version 8.0\n.target sm_75\n.address_size 64\n\
+         .visible .entry k(.param .u64 po, .param .u32 pp[4]) {\n\
+         .local .align 4 .b32 own[8]; .shared .align 8 .b64 shares[8];\n\
+         .reg .u32 %r<9>; .reg .u64 %o; .reg .u64 %d<4>;\n\
+         ld.param.u64 %o, [po]; mov.u32 %r0, 2; mov.u64 %d0, 2; mov.u32 %r1, 7;\n\
+         st.local.b32 own[%r0+1], %r1; ld.local.b32 %r2, own[3]; st.global.u32 [%o], %r2;\n\
+         st.shared.b64 shares[%r0], 9; ld.shared.b64 %d1, shares[%d0]; st.global.u32 [%o+4], %d1;\n\
+         { .reg .u32 %own; .local .b64 own[4]; st.local.b64 own[%r0-1], 5; ld.local.b32 %own, [own+8];\n\
+         st.global.u32 [%o+8], %own; }\n\
+         ld.param.u32 %r3, pp[%r0]; st.global.u32 [%o+12], %r3;\n\
+         ld.global.u16 %r4, table[%r0]; st.global.u32 [%o+16], %r4;\n\
+         atom.global.add.u32 %r5, words[%r0], 1; ld.global.u32 %r6, words[1+1]; st.global.u32 [%o+20], %r6;\n\
+         ret; }\n\
+         .visible .global .align 2 .u16 table[4] = {10, 20, 30, 40};\n\
+         .visible .global .align 4 .u32 words[2*2] = {1, 2, 1<<4, ~0};\n",
+    );
+    let g = Gpu::with(text.unwrap().as_ptr().cast());
+    let o = Buffer::<u32>::new(&[0; 6]);
+    ok(g.launch("k", 1, 1, 0, &mut args![o.at, [50u32, 51, 52, 53]]));
+    ok(g.sync());
+    assert_eq!(o.read(), [7, 9, 5, 52, 30, 17]);
+}
+
+/// Dr.Jit aligns an address with `~0x2`.
+#[test]
+fn an_operand_may_be_an_expression_of_constants() {
+    let operands = ["~0x2", "-(3-1)", "3|(1<<4)", "6/2*5", "!0"];
+    let bodies = operands.map(|v| format!("and.b32 %d, %a, {v};"));
+    let gpu = Elementwise::<32>::new(&bodies);
+    let (ones, zero) = ([u32::MAX; 32], [0u32; 32]);
+    let found: Vec<u32> = (0..bodies.len()).map(|i| gpu.run(i, &ones, &zero, &zero)[0]).collect();
+    assert_eq!(found, [!2, 2u32.wrapping_neg(), 19, 15, 1]);
+}
+
 /// Compilers count down from the end: the sum of a register of 32 bits and a constant is one of 32 bits.
 #[test]
 fn an_offset_in_shared_or_local_memory_wraps_as_its_register_does() {

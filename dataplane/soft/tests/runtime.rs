@@ -227,12 +227,13 @@ fn libraries_load_without_a_context_and_kernels_launch_as_functions() {
         let mut k = null_mut();
         ok(cuLibraryGetKernel(&mut k, l, c"recursion".as_ptr()));
         let (mut offset, mut bytes) = (9, 9);
-        ok(cuKernelGetParamInfo(k, 0, &mut offset, &mut bytes));
-        assert_eq!((offset, bytes), (0, 8));
-        assert_eq!(cuKernelGetParamInfo(k, 1, &mut offset, &mut bytes), CUDA_ERROR_INVALID_VALUE);
+        assert_eq!(cuKernelGetParamInfo(k, 0, &mut offset, &mut bytes), CUDA_ERROR_INVALID_CONTEXT);
         let mut m = null_mut();
         assert_eq!(cuLibraryGetModule(&mut m, l), CUDA_ERROR_INVALID_CONTEXT);
         let _g = Gpu::bare();
+        ok(cuKernelGetParamInfo(k, 0, &mut offset, &mut bytes));
+        assert_eq!((offset, bytes), (0, 8));
+        assert_eq!(cuKernelGetParamInfo(k, 1, &mut offset, &mut bytes), CUDA_ERROR_INVALID_VALUE);
         let mut threads = 0;
         ok(cuKernelGetAttribute(&mut threads, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, k, 0));
         assert_eq!(threads, 1024);

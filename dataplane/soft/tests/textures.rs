@@ -11,7 +11,10 @@ use orion_soft::calls::array::{
     cuArray3DCreate_v2, cuArray3DGetDescriptor_v2, cuArrayDestroy, cuMipmappedArrayCreate, cuMipmappedArrayDestroy,
     cuMipmappedArrayGetLevel,
 };
-use orion_soft::calls::copy::cuMemcpy3D_v2;
+use orion_soft::calls::copy::{cuMemcpy3D_v2, cuMemcpy3DAsync_v2};
+use orion_soft::calls::memset::{cuMemsetD8Async, cuMemsetD32Async};
+use orion_soft::calls::stream::{cuStreamCreate, cuStreamDestroy_v2, cuStreamSynchronize};
+use orion_soft::calls::stream_memory::cuStreamWaitValue32_v2;
 use orion_soft::calls::texture::{
     cuSurfObjectCreate, cuSurfObjectDestroy, cuSurfObjectGetResourceDesc, cuTexObjectCreate, cuTexObjectDestroy,
     cuTexObjectGetResourceDesc, cuTexObjectGetResourceViewDesc, cuTexObjectGetTextureDesc,
@@ -611,6 +614,56 @@ fn objects_remember_what_they_were_made_of() {
 }
 
 #[test]
+fn an_array_is_there_for_the_copies_before_its_end() {
+    let _g = gpu();
+    let long = Buffer::<u8>::zeroed(128 << 20);
+    let texels = Buffer::<f32>::new(&[1.0; 64]);
+    let (mut stream, a) = (null_mut(), array([64, 0, 0], F32, 1, 0).unwrap());
+    let mut c: CUDA_MEMCPY3D = zeroed();
+    (c.srcMemoryType, c.dstMemoryType) = (CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_ARRAY);
+    (c.srcDevice, c.dstArray, c.WidthInBytes, c.Height, c.Depth) = (texels.at, a, 256, 1, 1);
+    unsafe {
+        ok(cuStreamCreate(&mut stream, CU_STREAM_NON_BLOCKING));
+        ok(cuMemsetD8Async(long.at, 1, 128 << 20, stream));
+        ok(cuMemcpy3DAsync_v2(&c, stream));
+        ok(cuArrayDestroy(a));
+        ok(cuStreamSynchronize(stream));
+        ok(cuStreamDestroy_v2(stream));
+    }
+}
+
+/// FFmpeg's filters destroy their textures right behind the launch.
+#[test]
+fn objects_serve_the_work_that_was_there_when_they_were_destroyed() {
+    let g = gpu();
+    let texels: Vec<f32> = (0..12).map(|v| v as f32).collect();
+    let (plane, stored) = (filled([4, 3, 0], F32, 1, 0, &texels), array([4, 0, 0], F32, 1, STORED).unwrap());
+    let (t, s) = (texture(&of_array(plane), &described(POINT, CLAMP, 0)), surface(stored));
+    let (at, out, gate) =
+        (Buffer::new(&[[1.0f32, 2.0, 0.0, 0.0]]), Buffer::<[f32; 4]>::zeroed(1), Buffer::new(&[0u32]));
+    let (mut stream, mut opener) = (null_mut(), null_mut());
+    unsafe {
+        ok(cuStreamCreate(&mut stream, CU_STREAM_NON_BLOCKING));
+        ok(cuStreamCreate(&mut opener, CU_STREAM_NON_BLOCKING));
+        ok(cuStreamWaitValue32_v2(stream, gate.at, 1, CU_STREAM_WAIT_VALUE_EQ));
+        ok(g.launch_on(stream, "sample_2d", [1; 3], [1; 3], 0, &mut args![t, at.at, out.at]));
+        ok(cuTexObjectDestroy(t));
+        ok(cuSurfObjectDestroy(s));
+        // To the program they are gone, and their numbers are not given again.
+        assert_eq!(cuTexObjectDestroy(t), CUDA_ERROR_INVALID_VALUE);
+        assert_eq!(cuTexObjectGetTextureDesc(&mut zeroed(), t), CUDA_ERROR_INVALID_VALUE);
+        assert_ne!(texture(&of_array(plane), &described(POINT, CLAMP, 0)), t);
+        ok(cuMemsetD32Async(gate.at, 1, 1, opener));
+        ok(cuStreamSynchronize(stream));
+        assert_eq!(out.read()[0][0], 9.0);
+        // Once that work has ended, nothing finds it.
+        assert!(orion_soft::texture::texture(t).is_none() && orion_soft::texture::surface(s).is_none());
+        ok(cuStreamDestroy_v2(stream));
+        ok(cuStreamDestroy_v2(opener));
+    }
+}
+
+#[test]
 fn objects_end_with_their_context() {
     let g = gpu();
     let a = array([8, 8, 0], F32, 1, STORED).unwrap();
@@ -646,9 +699,11 @@ fn what_cannot_be_made_is_refused() {
     assert_eq!(array([64, 64, 0], F32, 1, CUDA_ARRAY3D_SPARSE), Err(CUDA_ERROR_NOT_SUPPORTED));
     let plain = array([4, 4, 0], CU_AD_FORMAT_UNSIGNED_INT8, 4, 0).unwrap();
     assert_eq!(unsafe { cuSurfObjectCreate(&mut 0, &of_array(plain)) }, CUDA_ERROR_INVALID_VALUE);
-    // Integers have nothing between them.
+    // A driver takes integers that could be fractions, and CUDA does not say what is between them.
     let d = described(LINEAR, CLAMP, CU_TRSF_READ_AS_INTEGER);
-    assert_eq!(refused(&of_array(plain), &d), CUDA_ERROR_INVALID_VALUE);
+    assert_eq!(refused(&of_array(plain), &d), CUDA_ERROR_NOT_SUPPORTED);
+    let words = array([4, 4, 0], CU_AD_FORMAT_UNSIGNED_INT32, 1, 0).unwrap();
+    assert_eq!(refused(&of_array(words), &described(LINEAR, CLAMP, 0)), CUDA_ERROR_INVALID_VALUE);
     let seamless = described(LINEAR, CLAMP, NORMALISED | CU_TRSF_SEAMLESS_CUBEMAP);
     assert_eq!(refused(&of_array(plain), &seamless), CUDA_ERROR_NOT_SUPPORTED);
     // Views keep the size of a texel.

@@ -27,8 +27,10 @@ const APART_NS: u64 = 20_000;
 const UNNOTICED_NS: u64 = 1_000_000;
 /// Short moments without work of which one is timed.
 const IDLE_PERIOD: u32 = 64;
-/// A client needs as much for itself, and its largest usual records: see the shim's `SPARE_BYTES`.
-const FULL_BYTES: u64 = 32 << 10;
+/// With no more room than this a ring counts as full. A client that waits for room leaves 16 KiB (the shim's
+/// `SPARE_BYTES`), and before the next sample a worker may take 191 more commands, of 144 bytes each if they are
+/// launches: 27 KiB.
+const FULL_BYTES: u64 = 48 << 10;
 /// Looks for work after which a moment of idleness is long enough to be timed.
 const LONG_LOOKS: u32 = 256;
 
@@ -397,13 +399,16 @@ mod tests {
     fn every_command_is_counted_and_samples_stand_for_all() {
         const COUNT: u64 = 100_000;
         let mut recorder = recorder();
+        let start = Instant::now();
         run(&mut recorder, COUNT, 0);
+        // Where commands take longer there is time for more samples; half of those that it takes here anyway are none.
+        let more = (ns(start, Instant::now()) / APART_NS).saturating_sub(COUNT / u64::from(PERIOD) / 2);
         let read = recorder.page().read();
         assert_eq!(read.class(Class::Launch, of_class::CALLS), COUNT);
         assert_eq!(read.class(Class::Launch, of_class::BYTES), COUNT * 128);
         assert_eq!(read.class(Class::Launch, of_class::ANSWERED), 0);
         let samples = read.class(Class::Launch, of_class::SAMPLES);
-        assert!((COUNT / 150..COUNT / 110).contains(&samples), "{samples}");
+        assert!((COUNT / 150..COUNT / 110 + more).contains(&samples), "{samples}, {more} for the time it took");
         let timed: u64 = read.histogram(Class::Launch, times::TIME).iter().map(|(_, n)| n).sum();
         assert!((COUNT - 400..=COUNT).contains(&timed), "{timed} of {COUNT} are stood for");
     }
@@ -522,8 +527,9 @@ mod tests {
 
     #[test]
     fn the_cost_is_measured() {
-        let cost = Recorder::cost_picoseconds().expect("a page");
-        // Of a debug build on a busy machine, in picoseconds.
+        // Half a millisecond each, which another program's turn on this core may fall into.
+        let cost = (0..20).map(|_| Recorder::cost_picoseconds().expect("a page")).min().expect("twenty of them");
+        // Of a debug build, in picoseconds.
         assert!((100..1_000_000).contains(&cost), "{cost}");
     }
 }

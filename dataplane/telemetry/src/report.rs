@@ -41,6 +41,9 @@ pub struct Session {
     /// Percent of a GPU's time that each of its vGPUs may have, where that is known.
     pub entitled_percent: Option<u32>,
     pub memory: Vec<Memory>,
+    /// As many as there are in `memory`, once they are known; none in what an earlier version said.
+    #[serde(default)]
+    pub vgpus: Vec<Vgpu>,
     pub cores: Option<Cores>,
     pub wire: Option<Wire>,
     /// By which it is joined to what others see of the network; none of a session that has no TCP connection.
@@ -69,6 +72,14 @@ pub struct Client {
 pub struct Memory {
     pub used: u64,
     pub limit: u64,
+}
+
+/// On which of its node's GPUs a vGPU lies, and how busy the session keeps that.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Vgpu {
+    pub gpu: u64,
+    /// Of the last second in which the GPU worked for the session; nothing where nobody measures.
+    pub busy_percent: Option<u32>,
 }
 
 /// Of the worker's threads, by the system's count: on a core, and wanting one.
@@ -145,6 +156,19 @@ impl Session {
         self.counters.get(event.name).copied().unwrap_or(0)
     }
 
+    /// Whether somebody counts the time that GPUs work for it: nothing is known of it otherwise, and counters say 0.
+    #[must_use]
+    pub fn gpu_time_is_known(&self) -> bool {
+        self.vgpus.iter().any(|vgpu| vgpu.busy_percent.is_some()) || self.counter(of_session::LEASES) > 0
+    }
+
+    /// As [`Self::counter`], and nothing where nobody counts it.
+    #[must_use]
+    pub fn told(&self, event: Event) -> Option<u64> {
+        let is_of_arbiter = [of_session::GPU_TIME, of_session::LEASES, of_session::LEASE_OVERRUN].contains(&event);
+        (!is_of_arbiter || self.gpu_time_is_known()).then(|| self.counter(event))
+    }
+
     #[must_use]
     pub fn class(&self, class: Class) -> Option<&OfClass> {
         self.classes.get(class.name())
@@ -202,6 +226,18 @@ mod tests {
         let counts = session.class(Class::Graph).expect("it was used").histogram(times::TIME);
         assert_eq!(counts.iter().map(|(_, n)| n).sum::<u64>(), 2);
         assert!(session.class(Class::Launch).is_none());
+    }
+
+    #[test]
+    fn a_session_that_was_recorded_without_its_vgpus_has_none_and_says_nothing_of_the_gpus_time() {
+        let vgpus = vec![Vgpu { gpu: 3, busy_percent: Some(0) }];
+        let mut told = serde_json::to_value(Session { session: 4, vgpus, ..Session::default() }).expect("plain data");
+        let back: Session = serde_json::from_value(told.clone()).expect("a session");
+        assert!(back.gpu_time_is_known() && back.vgpus[0].gpu == 3);
+        assert!(told.as_object_mut().and_then(|fields| fields.remove("vgpus")).is_some());
+        let back: Session = serde_json::from_value(told).expect("a session");
+        assert!(!back.gpu_time_is_known() && back.vgpus.is_empty());
+        assert_eq!((back.told(of_session::GPU_TIME), back.told(of_session::IDLE)), (None, Some(0)));
     }
 
     #[test]

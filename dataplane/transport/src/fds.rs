@@ -129,7 +129,8 @@ pub fn recv_frame(socket: BorrowedFd<'_>) -> io::Result<(u32, Vec<u8>, Vec<Owned
     Ok((kind, body, fds))
 }
 
-/// Receives as many bytes as `into` has.
+/// Receives as many bytes as `into` has. A peer that sends each byte with descriptors of its own is at fault, for they
+/// would be kept until the last of them has come.
 pub fn recv_exact(socket: BorrowedFd<'_>, into: &mut [u8], fds: &mut Vec<OwnedFd>) -> io::Result<()> {
     let mut have = 0;
     while have < into.len() {
@@ -139,6 +140,40 @@ pub fn recv_exact(socket: BorrowedFd<'_>, into: &mut [u8], fds: &mut Vec<OwnedFd
         }
         have += n;
         fds.extend(more);
+        if fds.len() > FDS_MAX {
+            let what = format!("{} descriptors came with one message, and {FDS_MAX} at most may", fds.len());
+            return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+        }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    /// So sent to whoever reads whole frames, thirty bytes are enough to leave it without descriptors for others.
+    #[test]
+    fn a_frame_whose_bytes_each_bring_descriptors_is_given_up() {
+        let (ours, theirs) = UnixStream::pair().expect("a pair");
+        let bytes = frame(1, &[0; 16]);
+        for byte in &bytes[..bytes.len() - 1] {
+            send(theirs.as_fd(), &[*byte], &[theirs.as_fd(); FDS_MAX]).expect("there is room");
+        }
+        drop(theirs);
+        let why = recv_frame(ours.as_fd()).map(drop).expect_err("that is too many");
+        assert_eq!(why.kind(), io::ErrorKind::InvalidData, "{why}");
+        assert!(why.to_string().contains("16 descriptors came with one message"), "{why}");
+    }
+
+    #[test]
+    fn as_many_descriptors_as_one_message_may_bring_come() {
+        let (ours, theirs) = UnixStream::pair().expect("a pair");
+        send_frame(theirs.as_fd(), 7, b"body", &[theirs.as_fd(); FDS_MAX]).expect("there is room");
+        let (kind, body, fds) = recv_frame(ours.as_fd()).expect("a frame");
+        assert_eq!((kind, &body[..], fds.len()), (7, &b"body"[..], FDS_MAX));
+    }
 }

@@ -23,11 +23,13 @@ pub mod lanes;
 pub mod lease;
 pub mod mirror;
 pub mod proof;
+pub mod room;
 pub mod scatter;
 pub mod sealed;
 pub mod socket;
+pub mod standstill;
 pub mod stream;
-mod thread;
+pub mod thread;
 
 pub use gather::Gather;
 pub use lanes::{LANES_MAX, LaneCounts, Striper};

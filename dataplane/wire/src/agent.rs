@@ -26,6 +26,8 @@ pub const AGENT_VERSION: u64 = 5;
 pub const GPUS_MAX: usize = 64;
 /// Leases in one message.
 pub const LEASES_MAX: usize = 16 << 10;
+/// Of them such as have ended, and an agent has not heard of yet: as many as its controller takes at once.
+pub const ENDED_MAX: usize = 4096;
 /// What an agent may have oriond wait for a change.
 pub const WAIT_MS_MAX: u64 = 10_000;
 

@@ -1,13 +1,19 @@
 //! client.conf: where a program's controller is, and what the program asks for if its environment does not say it.
 //!
-//! The form is the original's: sections, `key = value`, quotes or none, and what follows `;` or `#` is for people.
+//! The form is the original's: sections, `key = value`, quotes or none, and what follows `;` or `#` outside of quotes
+//! is for people, in whatever encoding.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::io;
 use std::io::ErrorKind::{NotADirectory, NotFound, PermissionDenied};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Where it lies, below the user's home and below the root of the system. A line of the first counts more.
 pub const BELOW_HOME: &str = ".orion/client.conf";
 pub const OF_THE_SYSTEM: &str = "/etc/orion/client.conf";
+
+const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// What a file says, each as it stands there.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -92,6 +98,48 @@ impl LogConf {
     }
 }
 
+/// The user's home, where there is one. A relative one would be another folder wherever the program is.
+pub fn home() -> Option<PathBuf> {
+    std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute())
+}
+
+/// A pipe of that name would keep the program waiting, and a device would never end.
+fn bytes_of(path: &Path) -> io::Result<Vec<u8>> {
+    let file = std::fs::metadata(path)?;
+    if !file.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no file"));
+    }
+    if file.len() > FILE_BYTES_MAX {
+        let text = format!("it has {} bytes, and {FILE_BYTES_MAX} at most are read", file.len());
+        return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+    }
+    std::fs::read(path)
+}
+
+/// What a configuration file says, whatever editor has written it: without the mark that those of Windows put in front,
+/// and with comments in any encoding. Whoever takes a value of it asks [`is_text`].
+pub fn text_of(bytes: &[u8]) -> Cow<'_, str> {
+    String::from_utf8_lossy(bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes))
+}
+
+/// Whether a value was written in UTF-8. The error says what to try.
+pub fn is_text(key: &str, value: &str) -> Result<(), String> {
+    match value.contains(char::REPLACEMENT_CHARACTER) {
+        true => Err(format!("{key} = {value:?} is not valid UTF-8; save the file as UTF-8")),
+        false => Ok(()),
+    }
+}
+
+/// The line up to the first `;` or `#` that is not between quotes.
+fn without_comment(line: &str) -> &str {
+    let mut is_quoted = false;
+    let end = line.find(|c| {
+        is_quoted ^= c == '"';
+        matches!(c, ';' | '#') && !is_quoted
+    });
+    &line[..end.unwrap_or(line.len())]
+}
+
 fn flag(key: &str, value: &str) -> Result<bool, String> {
     match value.to_ascii_lowercase().as_str() {
         "true" | "1" | "yes" | "on" => Ok(true),
@@ -111,9 +159,13 @@ impl ClientConf {
     pub fn parse(text: &str) -> Result<ClientConf, String> {
         let mut conf = ClientConf::default();
         let mut section = String::new();
+        let mut given = BTreeMap::new();
         for (index, line) in text.lines().enumerate() {
             let wrong = |why: String| Err(format!("line {}: {why}", index + 1));
-            let line = line.split([';', '#']).next().unwrap_or_default().trim();
+            let line = without_comment(line).trim();
+            if line.contains(char::REPLACEMENT_CHARACTER) {
+                return wrong(format!("{line:?} is not valid UTF-8; save the file as UTF-8"));
+            }
             if line.is_empty() {
                 continue;
             }
@@ -124,7 +176,17 @@ impl ClientConf {
             let Some((key, value)) = line.split_once('=') else {
                 return wrong(format!("{line:?} is neither a [section] nor \"key = value\""));
             };
-            let (key, value) = (key.trim(), value.trim().trim_matches('"'));
+            let (key, value) = (key.trim(), value.trim());
+            let value = match value.strip_prefix('"') {
+                None => value,
+                Some(rest) => match rest.strip_suffix('"') {
+                    Some(inner) => inner,
+                    None => return wrong(format!("{key} = {value} has a quote that does not end; end it with \"")),
+                },
+            };
+            if let Some(first) = given.insert((section.clone(), key.to_owned()), index + 1) {
+                return wrong(format!("{key} is given a second time, after line {first}"));
+            }
             if matches!(section.as_str(), "log" | "client-log") {
                 match conf.log.take(key, value) {
                     Ok(true) => continue,
@@ -146,8 +208,9 @@ impl ClientConf {
                     continue;
                 }
                 _ => {
+                    let place = if section.is_empty() { "no section".to_owned() } else { format!("[{section}]") };
                     return wrong(format!(
-                        "there is no {key:?} in [{section}]; there are controller_addr, client_key, ca, certificate \
+                        "there is no {key:?} in {place}; there are controller_addr, client_key, ca, certificate \
                          and key in [controller], vgpu, gmem and ratio in [client], and log_with_time, log_to_screen, \
                          log_to_file, log_level and file_log_level in [log]"
                     ));
@@ -160,17 +223,15 @@ impl ClientConf {
 
     /// What the files say, the user's before the system's.
     pub fn of_this_user() -> Result<ClientConf, String> {
-        let home = std::env::var_os("HOME").filter(|home| !home.is_empty());
-        let own =
-            home.map_or(Ok(ClientConf::default()), |home| ClientConf::read(&Path::new(&home).join(BELOW_HOME)))?;
+        let own = home().map_or(Ok(ClientConf::default()), |home| ClientConf::read(&home.join(BELOW_HOME)))?;
         Ok(own.or(ClientConf::read(Path::new(OF_THE_SYSTEM))?))
     }
 
     /// A file that is not there says nothing.
     pub fn read(path: &Path) -> Result<ClientConf, String> {
         let name = path.display();
-        match std::fs::read_to_string(path) {
-            Ok(text) => ClientConf::parse(&text).map_err(|why| format!("{name}: {why}")),
+        match bytes_of(path) {
+            Ok(bytes) => ClientConf::parse(&text_of(&bytes)).map_err(|why| format!("{name}: {why}")),
             // A home that this user cannot look into is as good as none.
             Err(e) if matches!(e.kind(), NotFound | NotADirectory | PermissionDenied) => Ok(ClientConf::default()),
             Err(e) => Err(format!("reading {name} failed: {e}")),
@@ -255,13 +316,28 @@ mod tests {
     }
 
     #[test]
+    fn a_file_of_whatever_editor_is_read_and_a_quoted_value_is_whole() {
+        let text = b"\xef\xbb\xbf[controller]\r\n\tcontroller_addr\t=\tpool:9123;\xb5\xd8\xd6\xb7\r\n\
+            client_key = \"a;b#c\" # k\r\n";
+        let conf = ClientConf::parse(&text_of(text)).expect("sound");
+        assert_eq!((conf.controller.as_deref(), conf.client_key.as_deref()), (Some("pool:9123"), Some("a;b#c")));
+        // Other bytes are no harm where nobody reads them.
+        let why = ClientConf::parse(&text_of(b"[controller]\nca = /\xb5\n")).expect_err("no path");
+        assert!(why.contains("line 2: ") && why.contains("is not valid UTF-8; save"), "{why}");
+        let why = ClientConf::parse("[client]\nvgpu = \"2 ; two\n").expect_err("an open quote");
+        assert!(why.contains("line 2: vgpu = \"2 ; two has a quote that does not end"), "{why}");
+    }
+
+    #[test]
     fn what_is_wrong_is_said_with_its_line() {
         for (text, words) in [
             ("[client]\nvgpus = 2\n", "line 2: there is no \"vgpus\" in [client]"),
             ("[log]\nlog_level = LOUD\n", "line 2: log_level = \"LOUD\" is none of ERROR"),
             ("[client-log]\nlog_to_file = 2\n", "line 2: log_to_file = \"2\" is neither true nor false"),
             ("[log]\nlog_colour = 1\n", "line 2: there is no \"log_colour\" in [log]"),
-            ("controller_addr = a\n", "line 1"),
+            ("controller_addr = a\n", "line 1: there is no \"controller_addr\" in no section"),
+            ("[client]\nvgpu = 2\n[log]\n[client]\nvgpu =\n", "line 5: vgpu is given a second time, after line 2"),
+            ("[client]\nvgpu: 2\n", "line 2: \"vgpu: 2\" is neither"),
             ("[controller]\n\nnonsense\n", "line 3: \"nonsense\" is neither"),
         ] {
             let why = ClientConf::parse(text).expect_err(text);
@@ -274,8 +350,10 @@ mod tests {
         for nowhere in ["/nonexistent/client.conf", "/dev/null/client.conf"] {
             assert_eq!(ClientConf::read(Path::new(nowhere)), Ok(ClientConf::default()));
         }
-        let why = ClientConf::read(Path::new("/")).expect_err("a folder");
-        assert!(why.contains("reading / failed"), "{why}");
+        for other in ["/", "/dev/zero"] {
+            let why = ClientConf::read(Path::new(other)).expect_err(other);
+            assert!(why.contains(&format!("reading {other} failed: it is no file")), "{why}");
+        }
     }
 
     #[test]

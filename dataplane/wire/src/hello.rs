@@ -246,6 +246,8 @@ pub struct Device {
 pub const PEER_ACCESS: u8 = 1;
 /// And kernels do all of their atomic operations there, as over NVLink and not over PCIe.
 pub const PEER_ATOMICS: u8 = 2;
+/// Both are on one GPU, or the same device.
+pub const PEER_SAME_GPU: u8 = 4;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Welcome {

@@ -3,6 +3,7 @@
 //! The words are here; how they are signed and shown is in `orion_transport::lease`.
 
 use crate::codec::{Fault, Reader, Writer};
+use crate::text::acts;
 
 /// The first words of a lease, so that no other signed bytes are taken for one.
 const MAGIC: u64 = u64::from_le_bytes(*b"ORLEASE1");
@@ -131,9 +132,9 @@ pub fn get_vgpus(r: &mut Reader<'_>) -> Result<Vec<Vgpu>, Fault> {
 /// A text that may stand in a line of a log.
 pub fn name(r: &mut Reader<'_>) -> Result<String, Fault> {
     let text = r.text()?;
-    match text.len() <= NAME_BYTES_MAX && !text.chars().any(char::is_control) {
+    match text.len() <= NAME_BYTES_MAX && !text.chars().any(acts) {
         true => Ok(text.to_owned()),
-        false => Err(Fault("a name that is too long, or of control characters")),
+        false => Err(Fault("a name that is too long, or holds control characters")),
     }
 }
 

@@ -23,6 +23,7 @@ pub mod pages;
 pub mod record;
 pub mod refusal;
 pub mod reserve;
+pub mod text;
 pub mod version;
 pub mod view;
 

@@ -14,6 +14,7 @@
 
 use crate::codec::{Fault, Reader, Writer};
 use crate::lease::{LEASE_BYTES_MAX, LeaseId, name};
+use crate::text::acts;
 
 /// Of the frames.
 pub const KIND: u32 = 65;
@@ -184,9 +185,9 @@ pub(crate) fn small(value: u64) -> Result<u32, Fault> {
 
 pub(crate) fn text(r: &mut Reader<'_>, bytes_max: usize) -> Result<String, Fault> {
     let text = r.text()?;
-    match text.len() <= bytes_max && !text.chars().any(char::is_control) {
+    match text.len() <= bytes_max && !text.chars().any(acts) {
         true => Ok(text.to_owned()),
-        false => Err(Fault("a text that is too long, or of control characters")),
+        false => Err(Fault("a text that is too long, or holds control characters")),
     }
 }
 

@@ -28,6 +28,7 @@ pub type nvmlClockType_t = c_uint;
 pub type nvmlDeviceArchitecture_t = c_uint;
 pub type nvmlGpuP2PCapsIndex_t = c_uint;
 pub type nvmlGpuP2PStatus_t = c_uint;
+pub type nvmlGpuTopologyLevel_t = c_uint;
 pub type nvmlGpuVirtualizationMode_t = c_uint;
 pub type nvmlEventSet_t = *mut c_void;
 

@@ -9,6 +9,7 @@ use orion_cuda::sys::*;
 use orion_wire::message::callback::{LaunchHostFunc, StreamAddCallback};
 use orion_wire::message::field::{CallbackId, Existing};
 
+use crate::objects::callback::will_be_served;
 use crate::objects::capture::check_stream;
 use crate::session::attached::session;
 use crate::session::call::post;
@@ -33,6 +34,9 @@ pub unsafe fn cuLaunchHostFunc(stream: CUstream, function: CUhostFn, data: *mut 
         return code;
     }
     let Some(function) = function else { return CUDA_ERROR_INVALID_VALUE };
+    if let Err(code) = will_be_served() {
+        return code;
+    }
     // A captured one runs at every launch of its graph.
     let kept = state().captures.any_open();
     let number = state().callbacks.register(Function::Host(function), data, kept);
@@ -52,6 +56,9 @@ pub unsafe fn cuStreamAddCallback(
         return code;
     }
     let (Some(function), 0) = (function, flags) else { return CUDA_ERROR_INVALID_VALUE };
+    if let Err(code) = will_be_served() {
+        return code;
+    }
     let number = state().callbacks.register(Function::Stream(function, stream as usize), data, false);
     let q = StreamAddCallback { stream: Existing(stream as u64), function: CallbackId(number), flags };
     enqueue(StreamAddCallback::OP, |w| q.encode(w))

@@ -14,6 +14,7 @@ use crate::objects::image;
 use crate::objects::module::{file, find, global, load, loaded, module_of, name_of, names, unload, write_global};
 use crate::report::refuse;
 use crate::session::attached::session;
+use crate::session::context::current_active;
 use crate::session::{device, poison};
 use crate::state::{context, jit};
 
@@ -58,9 +59,14 @@ pub unsafe fn cuKernelGetName(name: *mut *const c_char, kernel: CUkernel) -> CUr
     unsafe { cuFuncGetName(name, kernel.cast()) }
 }
 
+/// A kernel belongs to no context, and CUDA asks for a current one all the same.
+///
 /// # Safety
 /// As CUDA's `cuKernelGetParamInfo`.
 pub unsafe fn cuKernelGetParamInfo(kernel: CUkernel, index: usize, offset: *mut usize, size: *mut usize) -> CUresult {
+    if let Err(code) = current_active() {
+        return code;
+    }
     // SAFETY: the caller's promise.
     unsafe { cuFuncGetParamInfo(kernel.cast(), index, offset, size) }
 }

@@ -12,6 +12,7 @@ use orion_wire::message::user_object::{
 };
 
 use crate::answer::code;
+use crate::objects::callback::will_be_served;
 use crate::session::call::call;
 use crate::state::callback::Function;
 use crate::state::process::state;
@@ -28,6 +29,9 @@ pub unsafe fn cuUserObjectCreate(
     let Some(destroy) = destroy else { return CUDA_ERROR_INVALID_VALUE };
     if out.is_null() || references == 0 || flags != CU_USER_OBJECT_NO_DESTRUCTOR_SYNC {
         return CUDA_ERROR_INVALID_VALUE;
+    }
+    if let Err(code) = will_be_served() {
+        return code;
     }
     let name = state().handles.reserve(Kind::UserObject);
     let number = state().callbacks.register(Function::Destroy(destroy, name), data, false);

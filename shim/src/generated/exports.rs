@@ -11514,38 +11514,32 @@ mod plain {
 
     #[inline(never)]
     pub unsafe extern "C" fn cuFuncSetBlockShape(hfunc: CUfunction, x: c_int, y: c_int, z: c_int) -> CUresult {
-        refuse::refused(
-            "cuFuncSetBlockShape",
-            "The launch interface of CUDA before 4.0; `cuLaunchKernel` replaced it.",
-        );
-        CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::api::execution::cuFuncSetBlockShape(hfunc, x, y, z) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuFuncSetSharedSize(hfunc: CUfunction, bytes: c_uint) -> CUresult {
-        refuse::refused(
-            "cuFuncSetSharedSize",
-            "The launch interface of CUDA before 4.0; `cuLaunchKernel` replaced it.",
-        );
-        CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::api::execution::cuFuncSetSharedSize(hfunc, bytes) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuParamSetSize(hfunc: CUfunction, numbytes: c_uint) -> CUresult {
-        refuse::refused("cuParamSetSize", "The launch interface of CUDA before 4.0; `cuLaunchKernel` replaced it.");
-        CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::api::execution::cuParamSetSize(hfunc, numbytes) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuParamSeti(hfunc: CUfunction, offset: c_int, value: c_uint) -> CUresult {
-        refuse::refused("cuParamSeti", "The launch interface of CUDA before 4.0; `cuLaunchKernel` replaced it.");
-        CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::api::execution::cuParamSeti(hfunc, offset, value) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuParamSetf(hfunc: CUfunction, offset: c_int, value: f32) -> CUresult {
-        refuse::refused("cuParamSetf", "The launch interface of CUDA before 4.0; `cuLaunchKernel` replaced it.");
-        CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::api::execution::cuParamSetf(hfunc, offset, value) }
     }
 
     #[inline(never)]
@@ -11555,20 +11549,20 @@ mod plain {
         ptr: *mut c_void,
         numbytes: c_uint,
     ) -> CUresult {
-        refuse::refused("cuParamSetv", "The launch interface of CUDA before 4.0; `cuLaunchKernel` replaced it.");
-        CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::api::execution::cuParamSetv(hfunc, offset, ptr, numbytes) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuLaunch(f: CUfunction) -> CUresult {
-        refuse::refused("cuLaunch", "The launch interface of CUDA before 4.0; `cuLaunchKernel` replaced it.");
-        CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::api::execution::cuLaunch(f) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuLaunchGrid(f: CUfunction, grid_width: c_int, grid_height: c_int) -> CUresult {
-        refuse::refused("cuLaunchGrid", "The launch interface of CUDA before 4.0; `cuLaunchKernel` replaced it.");
-        CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::api::execution::cuLaunchGrid(f, grid_width, grid_height) }
     }
 
     #[inline(never)]
@@ -11578,13 +11572,13 @@ mod plain {
         grid_height: c_int,
         hStream: CUstream,
     ) -> CUresult {
-        refuse::refused("cuLaunchGridAsync", "The launch interface of CUDA before 4.0; `cuLaunchKernel` replaced it.");
-        CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::api::execution::cuLaunchGridAsync(f, grid_width, grid_height, hStream) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuParamSetTexRef(hfunc: CUfunction, texunit: c_int, hTexRef: CUtexref) -> CUresult {
-        refuse::refused("cuParamSetTexRef", "The launch interface of CUDA before 4.0; `cuLaunchKernel` replaced it.");
+        refuse::refused("cuParamSetTexRef", "Texture references were removed with CUDA 12's compilers.");
         CUDA_ERROR_NOT_SUPPORTED
     }
 
@@ -19746,41 +19740,62 @@ mod recorded {
     #[inline(never)]
     pub unsafe extern "C" fn cuFuncSetBlockShape(hfunc: CUfunction, x: c_int, y: c_int, z: c_int) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(83, &Parameters4(hfunc, x, y, z), || unsafe {
-            plain::cuFuncSetBlockShape(hfunc, x, y, z)
-        })
+        let call = || {
+            activity::driver_call(83, &Parameters4(hfunc, x, y, z), || unsafe {
+                plain::cuFuncSetBlockShape(hfunc, x, y, z)
+            })
+        };
+        route::in_a_context(&[Key::Object(hfunc as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuFuncSetBlockShape"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuFuncSetSharedSize(hfunc: CUfunction, bytes: c_uint) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(84, &Parameters2(hfunc, bytes), || unsafe { plain::cuFuncSetSharedSize(hfunc, bytes) })
+        let call = || {
+            activity::driver_call(84, &Parameters2(hfunc, bytes), || unsafe {
+                plain::cuFuncSetSharedSize(hfunc, bytes)
+            })
+        };
+        route::in_a_context(&[Key::Object(hfunc as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuFuncSetSharedSize"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuParamSetSize(hfunc: CUfunction, numbytes: c_uint) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(110, &Parameters2(hfunc, numbytes), || unsafe { plain::cuParamSetSize(hfunc, numbytes) })
+        let call = || {
+            activity::driver_call(110, &Parameters2(hfunc, numbytes), || unsafe {
+                plain::cuParamSetSize(hfunc, numbytes)
+            })
+        };
+        route::in_a_context(&[Key::Object(hfunc as u64)], call).unwrap_or_else(|apart| apart.refused("cuParamSetSize"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuParamSeti(hfunc: CUfunction, offset: c_int, value: c_uint) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(111, &Parameters3(hfunc, offset, value), || unsafe {
-            plain::cuParamSeti(hfunc, offset, value)
-        })
+        let call = || {
+            activity::driver_call(111, &Parameters3(hfunc, offset, value), || unsafe {
+                plain::cuParamSeti(hfunc, offset, value)
+            })
+        };
+        route::in_a_context(&[Key::Object(hfunc as u64)], call).unwrap_or_else(|apart| apart.refused("cuParamSeti"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuParamSetf(hfunc: CUfunction, offset: c_int, value: f32) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(112, &Parameters3(hfunc, offset, value), || unsafe {
-            plain::cuParamSetf(hfunc, offset, value)
-        })
+        let call = || {
+            activity::driver_call(112, &Parameters3(hfunc, offset, value), || unsafe {
+                plain::cuParamSetf(hfunc, offset, value)
+            })
+        };
+        route::in_a_context(&[Key::Object(hfunc as u64)], call).unwrap_or_else(|apart| apart.refused("cuParamSetf"))
     }
 
     #[cold]
@@ -19792,25 +19807,32 @@ mod recorded {
         numbytes: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(113, &Parameters4(hfunc, offset, ptr, numbytes), || unsafe {
-            plain::cuParamSetv(hfunc, offset, ptr, numbytes)
-        })
+        let call = || {
+            activity::driver_call(113, &Parameters4(hfunc, offset, ptr, numbytes), || unsafe {
+                plain::cuParamSetv(hfunc, offset, ptr, numbytes)
+            })
+        };
+        route::in_a_context(&[Key::Object(hfunc as u64)], call).unwrap_or_else(|apart| apart.refused("cuParamSetv"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuLaunch(f: CUfunction) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(115, &Parameters1(f), || unsafe { plain::cuLaunch(f) })
+        let call = || activity::driver_call(115, &Parameters1(f), || unsafe { plain::cuLaunch(f) });
+        route::in_a_context(&[Key::Object(f as u64)], call).unwrap_or_else(|apart| apart.refused("cuLaunch"))
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuLaunchGrid(f: CUfunction, grid_width: c_int, grid_height: c_int) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(116, &Parameters3(f, grid_width, grid_height), || unsafe {
-            plain::cuLaunchGrid(f, grid_width, grid_height)
-        })
+        let call = || {
+            activity::driver_call(116, &Parameters3(f, grid_width, grid_height), || unsafe {
+                plain::cuLaunchGrid(f, grid_width, grid_height)
+            })
+        };
+        route::in_a_context(&[Key::Object(f as u64)], call).unwrap_or_else(|apart| apart.refused("cuLaunchGrid"))
     }
 
     #[cold]
@@ -19822,9 +19844,13 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(117, &Parameters4(f, grid_width, grid_height, hStream), || unsafe {
-            plain::cuLaunchGridAsync(f, grid_width, grid_height, hStream)
-        })
+        let call = || {
+            activity::driver_call(117, &Parameters4(f, grid_width, grid_height, hStream), || unsafe {
+                plain::cuLaunchGridAsync(f, grid_width, grid_height, hStream)
+            })
+        };
+        route::in_a_context(&[Key::Object(f as u64), Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuLaunchGridAsync"))
     }
 
     #[cold]

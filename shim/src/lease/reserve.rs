@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use orion_tls::Fingerprint;
 use orion_transport::fds;
 use orion_transport::lease::SignedLease;
-use orion_transport::socket::{objection_to_folder, receive_timeout};
+use orion_transport::socket::{connect_local, objection_to_folder, receive_timeout};
 use orion_wire::address::Server;
 use orion_wire::reserve::{self, Answer, Ask, KIND, RESERVE_VERSION, SOCKET};
 
@@ -33,7 +33,7 @@ pub fn look(wanted: &Wanted, client: &str) -> Option<Result<Granted, String>> {
 
 fn exchange(wanted: &Wanted, client: &str, is_look: bool) -> Option<Result<Granted, String>> {
     let socket = socket()?;
-    let agent = UnixStream::connect(&socket).ok()?;
+    let agent = connect_local(&socket, ANSWER_SECONDS as u64).ok()?;
     Some(
         answer(&agent, wanted, client, is_look)
             .map_err(|why| format!("this node's own reserve: {why}"))

@@ -82,14 +82,14 @@ impl Wanted {
         refuse_what_is_not_there(&variable)?;
         let number = |name: &'static str, file: Option<String>| -> Result<Option<u64>, String> {
             let Some(text) = variable(name)?.or(file) else { return Ok(None) };
-            text.parse().map(Some).map_err(|_| format!("{name} is {text:?}, and not a whole number"))
+            text.trim().parse().map(Some).map_err(|_| no_number(name, &text))
         };
         let trust = trust(&variable, conf.ca, conf.certificate, conf.key)?;
         let wait = number("ORION_WAIT", None)?;
         if let Some(wait) = wait.filter(|wait| *wait > WAIT_SECONDS_MAX) {
             return Err(format!("ORION_WAIT is {wait}; it is a number of seconds, {WAIT_SECONDS_MAX} at most"));
         }
-        let small = |name: &str, value: u64| u32::try_from(value).map_err(|_| format!("{name} is {value}"));
+        let small = |name, value: u64| u32::try_from(value).map_err(|_| no_number(name, &value.to_string()));
         Ok(Some(Wanted {
             controllers: controller_addresses(&controller).map_err(|why| format!("ORION_CONTROLLER: {why}"))?,
             client_key: variable("ORION_CLIENT_KEY")?.or(conf.client_key),
@@ -121,6 +121,16 @@ impl Wanted {
     pub fn wait_for_controller(&self) -> Duration {
         self.wait.map_or(WAIT_FOR_CONTROLLER, Duration::from_secs)
     }
+}
+
+fn no_number(name: &str, text: &str) -> String {
+    let what = match name {
+        "ORION_VGPU" => "vGPUs, such as 2",
+        "ORION_GMEM" => "MiB, such as 4096 for 4 GiB",
+        "ORION_RATIO" => "percent, such as 50",
+        _ => "seconds, such as 60",
+    };
+    format!("{name} is {text:?}; it is a whole number of {what}")
 }
 
 fn carrier(variable: &impl Fn(&str) -> Result<Option<String>, String>) -> Result<Option<&'static Carrier>, String> {
@@ -208,7 +218,7 @@ mod tests {
         );
         let pairs = [
             ("ORION_CONTROLLER", "pool,other:1"),
-            ("ORION_VGPU", "2"),
+            ("ORION_VGPU", " 2 "),
             ("ORION_RATIO", "100"),
             ("ORION_GROUP_ID", "g"),
         ];
@@ -247,7 +257,15 @@ mod tests {
             (&[controller][..], Some("tcp:node:7411"), "ORION_SERVER=tcp:node:7411"),
             (&[("ORION_VGPU", "2")][..], None, "ORION_VGPU=2 is asked of a pool's controller"),
             (&[("ORION_GMEM", "9")][..], Some("tcp:node:7411"), "ORION_GMEM=9"),
-            (&[controller, ("ORION_GMEM", "4 GiB")][..], None, "ORION_GMEM is \"4 GiB\""),
+            (&[controller, ("ORION_GMEM", "4 GiB")][..], None, "ORION_GMEM is \"4 GiB\"; it is a whole number of MiB"),
+            (&[controller, ("ORION_VGPU", "-1")][..], None, "ORION_VGPU is \"-1\"; it is a whole number of vGPUs"),
+            (&[controller, ("ORION_VGPU", "4294967296")][..], None, "ORION_VGPU is \"4294967296\"; it is"),
+            (
+                &[controller, ("ORION_RATIO", "50%")][..],
+                None,
+                "ORION_RATIO is \"50%\"; it is a whole number of percent",
+            ),
+            (&[controller, ("ORION_WAIT", "1m")][..], None, "it is a whole number of seconds"),
             (&[controller, ("ORION_WAIT", "3601")][..], None, "ORION_WAIT is 3601"),
             (&[("ORION_WAIT", "5")][..], None, "ORION_WAIT=5 is asked of a pool's controller"),
             (&[controller, ("ORION_CROSS_NODE", "2")][..], None, "ORION_CROSS_NODE is \"2\"; it is 0 or 1"),

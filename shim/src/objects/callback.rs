@@ -13,6 +13,7 @@ use std::ffi::c_void;
 use std::sync::atomic::Ordering;
 
 use orion_cuda::sys::*;
+use orion_transport::thread::LIMIT;
 use orion_wire::Reader;
 use orion_wire::message::callback::{CallbackDone, RunCallback, StreamCall, Task};
 use orion_wire::record::{Header, HeapRange};
@@ -92,6 +93,22 @@ pub fn run(s: &'static Session, header: &Header, mut r: Reader<'_>) {
         Some(registered) => hand_on(Job { s, id: header.context, registered, status }),
         None => _ = crate::session::lost::broken("a callback that this program did not register"),
     }
+}
+
+/// Before a function is given to the worker there is a thread that will run it: what waits for it could never go on
+/// otherwise.
+pub fn will_be_served() -> Result<(), CUresult> {
+    if state().callbacks.pool.lock().is_served {
+        return Ok(());
+    }
+    if let Err(e) = spawn("orion-callback", 8 << 20, serve) {
+        let text = format!("starting a thread for host functions failed: {e}; {LIMIT}");
+        crate::say!("{text}");
+        crate::report::log::error("", &text);
+        return Err(CUDA_ERROR_OPERATING_SYSTEM);
+    }
+    state().callbacks.pool.lock().is_served = true;
+    Ok(())
 }
 
 fn hand_on(job: Job) {

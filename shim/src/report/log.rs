@@ -13,6 +13,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::{Mutex, OnceLock};
 
 use orion_cuda::sys::*;
+use orion_transport::thread::Uncancelled;
 
 use crate::state::process::state;
 
@@ -54,6 +55,7 @@ fn prefix() -> String {
 
 /// Keeps one line, writes it where `CUDA_LOG_FILE` says, and calls back.
 fn add(level: CUlogLevel, message: &str) {
+    let _whole = Uncancelled::hold();
     let mut line: String = message.chars().map(|c| if c == '\n' { ' ' } else { c }).collect();
     line.truncate(line.floor_char_boundary(LINE_BYTES_MAX - 1));
     line.push('\n');

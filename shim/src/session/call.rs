@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use orion_cuda::sys::*;
 use orion_ring::{Corrupt, Spin};
+use orion_transport::thread::Uncancelled;
 use orion_wire::message::activity::ActivityCorrelation;
 use orion_wire::message::carrier::{HeapWritten, Ping};
 use orion_wire::message::field::Rest;
@@ -148,6 +149,8 @@ pub fn start_with(s: &'static Session, op: u16, len: usize, fill: impl FnOnce(*m
 }
 
 fn next_sequence() -> u64 {
+    // A slot that another thread had goes on where that one stopped, whose last reply may still be to come.
+    thread_slot();
     THREAD.with(|t| {
         t.sequence.set(t.sequence.get() + 1);
         t.sequence.get()
@@ -239,6 +242,7 @@ pub fn send_with(
         match producer.reserve(room) {
             Ok(Some(at)) => break at,
             Ok(None) => {
+                let _whole = Uncancelled::hold();
                 if crate::session::carrier::lost(s) {
                     return Err(SESSION_LOST);
                 }

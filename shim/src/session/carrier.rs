@@ -20,6 +20,7 @@ use orion_wire::address;
 use orion_wire::hello::Welcome;
 use orion_wire::left::Left;
 use orion_wire::message::carrier::DEVICES_MAX;
+use orion_wire::text::acts;
 use orion_wire::view::{Offer, Program, Use, View};
 
 use crate::lease::ask;
@@ -225,7 +226,7 @@ fn given_back(wanted: &Wanted, granted: &Granted, part: &Part, no: NoSession) ->
 /// `orion-run` says so when nothing in the program it ran has asked.
 pub fn note_that_a_gpu_was_asked_for() {
     let Some(path) = std::env::var_os("ORION_ASKED_FILE").filter(|path| !path.is_empty()) else { return };
-    // Where it cannot be made (in a container that does not see the folder) there is one line too many in the end.
+    // Where it cannot be made (in a container that does not see the folder) orion-run's line says that this may be.
     let _ = std::fs::OpenOptions::new().append(true).create(true).open(path);
 }
 
@@ -335,7 +336,7 @@ fn number(name: &str) -> Result<Option<u64>, String> {
 
 pub fn program() -> String {
     let name = std::fs::read("/proc/self/comm").unwrap_or_default();
-    String::from_utf8_lossy(&name).chars().filter(|c| !c.is_control()).collect()
+    String::from_utf8_lossy(&name).chars().filter(|c| !acts(*c)).collect()
 }
 
 /// The first place where a socket is, in the order in which oriond chooses one; the last place if none is. Nobody named

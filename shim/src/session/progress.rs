@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use orion_cuda::sys::CUresult;
+use orion_transport::thread::Uncancelled;
 
 use crate::report::output;
 use crate::state::session::Session;
@@ -30,6 +31,7 @@ pub fn wait_for_word(s: &Session, count: u32) {
 /// the kernels it covers is out. The worker has sent them all before its reply, and the service thread waits for
 /// nobody, so they come unless the session is lost.
 pub fn wait_for(s: &'static Session, count: u64) -> Result<(), CUresult> {
+    let _whole = Uncancelled::hold();
     let start = std::time::Instant::now();
     while s.events_handled.load(Ordering::Acquire) < count {
         // Handling the last ones and ending is seen in this order.

@@ -10,6 +10,7 @@ use std::time::Duration;
 use orion_cuda::sys::*;
 use orion_ring::futex::{self, Among};
 use orion_ring::{Consumer, Spin};
+use orion_transport::thread::Uncancelled;
 use orion_wire::record::op;
 
 use crate::session::lost::{broken, lost_now};
@@ -45,6 +46,7 @@ pub extern "C" fn orion_round_trips() -> u64 {
 /// Waits for the reply to a call that this thread started.
 pub fn wait(s: &'static Session, ticket: Ticket) -> Result<Reply, CUresult> {
     state().attachment.answered.fetch_add(1, Ordering::Relaxed);
+    let _whole = Uncancelled::hold();
     let reply = wait_for_reply(s, ticket)?;
     if s.replies.logs.load(Ordering::Relaxed) != 0 {
         log(&s.replies, thread_slot());

@@ -187,11 +187,14 @@ pub fn together(name: &'static str, [a, b]: &[Key; 2]) -> Result<(), CUresult> {
     through(&[*a, *b, Key::Current], || ()).map_err(|_| Apart { has_memory: true }.refused(name))
 }
 
-/// Has `f` make its call where a device is.
+/// Has `f` make its call, which needs no context, where a device is.
 pub fn of_device<T>(device: u32, f: impl FnOnce() -> T) -> T {
+    // A worker refuses whatever comes with a context that has ended.
+    let is_dead = context::is_dead();
     let primary = || facts().ok()?.devices.get(device as usize).map(|d| &d.primary);
-    match primary().filter(|c| state().attachment.several() && c.session != context::current_session()) {
+    match primary().filter(|c| state().attachment.several() && (is_dead || c.session != context::current_session())) {
         Some(c) => with(c, f),
+        None if is_dead => context::without(f),
         None => f(),
     }
 }

@@ -25,16 +25,10 @@ pub struct Handlers {
     pub run_callback: fn(&'static Session, &Header, Reader<'_>),
 }
 
-/// Starts the one thread that every session has.
-pub fn start_service(s: &'static Session, handlers: Handlers) {
-    let Some(consumer) = s.service.consumer.lock().take() else {
-        return;
-    };
-    if let Err(e) = spawn("orion-events", 1 << 20, move || serve(s, consumer, handlers)) {
-        // Without it nothing that waits for the device could ever return.
-        crate::say!("starting the event thread failed: {e}; the session is over");
-        s.service.stopped.store(true, Ordering::Release);
-    }
+/// Starts the one thread that every session has. Without it nothing that waits for the device could ever return.
+pub fn start_service(s: &'static Session, handlers: Handlers) -> std::io::Result<()> {
+    let Some(consumer) = s.service.consumer.lock().take() else { return Ok(()) };
+    spawn("orion-events", 1 << 20, move || serve(s, consumer, handlers))
 }
 
 fn serve(s: &'static Session, consumer: Consumer, handlers: Handlers) {

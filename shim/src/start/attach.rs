@@ -8,13 +8,15 @@ use orion_ring::Consumer;
 use orion_ring::memory::Which;
 use orion_transport::carrier::Listener;
 use orion_transport::client::NoSession;
+use orion_transport::thread::{LIMIT, Uncancelled};
 use orion_wire::refusal::Reason;
 use orion_wire::view::Program;
 
+use super::standard::Places;
 use crate::memory::in_step::{arrived, arriving, patch};
 use crate::session::attached::{attached, greeted};
 use crate::session::carrier::{self, Attached};
-use crate::session::service::Handlers;
+use crate::session::service::{Handlers, start_service};
 use crate::state::carrier::Carrier;
 use crate::state::graph_copies::GraphCopies;
 use crate::state::graph_launches::GraphLaunches;
@@ -43,6 +45,7 @@ pub fn attach() -> Result<(), CUresult> {
     if !thread_locals_work() {
         return Err(refuse_static_program());
     }
+    let _whole = Uncancelled::hold();
     let _only_one = state().attachment.attaching.lock();
     if attached().is_ok() {
         return Ok(());
@@ -56,7 +59,6 @@ pub fn attach() -> Result<(), CUresult> {
             crate::start::fork::register_fork_handler();
             state().attachment.publish(&sessions);
             state().recording.set(ROUTED, state().attachment.several());
-            sessions.iter().for_each(|s| crate::session::service::start_service(s, HANDLERS));
             Ok(())
         }
         Err(no) => {
@@ -73,7 +75,9 @@ pub fn greet() -> Result<&'static Greeted, CUresult> {
     if let Some(greeted) = greeted() {
         return Ok(greeted);
     }
+    let _whole = Uncancelled::hold();
     let asked = state().attachment.greeted.get_or_init(|| {
+        let _places = Places::hold();
         crate::session::carrier::note_that_a_gpu_was_asked_for();
         let settings = carrier::Settings::from_environment().map_err(NoSession::from);
         let offers = settings.and_then(|settings| carrier::offers(&settings)).map_err(|no| said(&no))?;
@@ -84,6 +88,8 @@ pub fn greet() -> Result<&'static Greeted, CUresult> {
 
 /// Which programs of this user, or of this job, have sessions, for who has none himself.
 pub fn programs() -> Result<Vec<Program>, CUresult> {
+    let _whole = Uncancelled::hold();
+    let _places = Places::hold();
     let settings = carrier::Settings::from_environment().map_err(NoSession::from);
     settings.and_then(|settings| carrier::programs(&settings)).map_err(|no| said(&no))
 }
@@ -131,11 +137,19 @@ fn code_of(refused: Option<Reason>) -> CUresult {
 }
 
 fn attach_now() -> Result<Vec<&'static Session>, NoSession> {
+    let _places = Places::hold();
     super::log::begin();
     let settings = carrier::Settings::from_environment()?;
     let attached = carrier::attach(&settings, LISTENERS)?;
     let sessions = attached.into_iter().zip(0..).map(|(attached, number)| session_of(attached, number));
-    sessions.collect::<Result<Vec<_>, String>>().map_err(NoSession::from)
+    let sessions = sessions.collect::<Result<Vec<_>, String>>()?;
+    match sessions.iter().try_for_each(|s| start_service(s, HANDLERS)) {
+        Ok(()) => Ok(sessions),
+        Err(e) => {
+            sessions.iter().for_each(|s| s.carrier.connection.close());
+            Err(NoSession::from(format!("starting a thread for what the worker tells failed: {e}; {LIMIT}")))
+        }
+    }
 }
 
 fn session_of(attached: Attached, number: usize) -> Result<&'static Session, String> {
@@ -146,8 +160,6 @@ fn session_of(attached: Attached, number: usize) -> Result<&'static Session, Str
     let events: Consumer = memory.consumer(Which::Event).map_err(|e| end("event", e))?;
     let heap_allocator = HeapAllocator::new(welcome.staging_bytes, welcome.heap_bytes);
     let memory_file = MemoryFile::of(&memory).map_err(|e| end("memory behind its command", e))?;
-    // The memory's descriptor stays open and mapped for the life of the process.
-    std::mem::forget(memory);
     Ok(Box::leak(Box::new(Session {
         number,
         server,
@@ -155,6 +167,7 @@ fn session_of(attached: Attached, number: usize) -> Result<&'static Session, Str
         service: Service::new(events),
         welcome,
         heap,
+        _memory: memory,
         memory_file,
         heap_allocator: Lock::new(Rank::Heap, heap_allocator),
         staging_released: Condvar::new(),

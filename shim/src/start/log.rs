@@ -2,11 +2,10 @@
 
 // UNSAFETY: has a function called when the process ends.
 
-use std::path::PathBuf;
 use std::sync::Once;
 
 use orion_transport::client::log;
-use orion_wire::client_conf::ClientConf;
+use orion_wire::client_conf::{self, ClientConf};
 
 use crate::session::carrier;
 
@@ -19,8 +18,7 @@ pub fn begin() {
             Ok(conf) => (conf, None),
             Err(why) => (ClientConf::default(), Some(why)),
         };
-        let home = std::env::var_os("HOME").filter(|home| !home.is_empty()).map(PathBuf::from);
-        let begun = log::begin(&conf.log, home.as_deref(), &carrier::program());
+        let begun = log::begin(&conf.log, client_conf::home().as_deref(), &carrier::program());
         for why in why.into_iter().chain(begun.err()) {
             crate::say!("{why}");
         }

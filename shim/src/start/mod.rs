@@ -3,3 +3,4 @@
 pub mod attach;
 pub mod fork;
 mod log;
+mod standard;

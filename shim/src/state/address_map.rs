@@ -323,18 +323,21 @@ enum Mapped {
 
 /// Maps `[from, to)` inaccessible.
 fn map_nothing(from: u64, to: u64) -> Mapped {
+    // By number: sanitizers have functions of their own in place of the C library's, and such a one ends the program
+    // where an address is none that it knows.
     // SAFETY: MAP_FIXED_NOREPLACE never replaces a mapping; the pages cannot be touched.
     let p = unsafe {
-        libc::mmap(
-            from as *mut libc::c_void,
-            (to - from) as usize,
-            libc::PROT_NONE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE,
-            -1,
-            0,
+        libc::syscall(
+            libc::SYS_mmap,
+            from,
+            to - from,
+            libc::PROT_NONE as libc::c_long,
+            (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE) as libc::c_long,
+            -1 as libc::c_long,
+            0 as libc::c_long,
         )
     };
-    if p == libc::MAP_FAILED {
+    if p == -1 {
         let full = std::io::Error::last_os_error().raw_os_error() == Some(libc::ENOMEM);
         return if full { Mapped::Unable } else { Mapped::Taken };
     }
@@ -348,7 +351,7 @@ fn map_nothing(from: u64, to: u64) -> Mapped {
 
 fn unmap(from: u64, to: u64) {
     // SAFETY: called only with ranges that `map_nothing` mapped.
-    unsafe { libc::munmap(from as *mut libc::c_void, (to - from) as usize) };
+    unsafe { libc::syscall(libc::SYS_munmap, from, to - from) };
 }
 
 #[cfg(test)]

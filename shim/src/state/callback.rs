@@ -58,7 +58,7 @@ impl Callbacks {
             any_run: AtomicBool::new(false),
             outstanding: AtomicU32::new(0),
             in_graphs: AtomicBool::new(false),
-            pool: Lock::new(Rank::Leaf, Pool { jobs: VecDeque::new(), idle: 0 }),
+            pool: Lock::new(Rank::Leaf, Pool { jobs: VecDeque::new(), idle: 0, is_served: false }),
             work: Condvar::new(),
         }
     }
@@ -169,6 +169,8 @@ thread_local! {
 pub struct Pool {
     pub jobs: VecDeque<Job>,
     pub idle: usize,
+    /// Some thread runs them.
+    pub is_served: bool,
 }
 
 #[cfg(test)]

@@ -245,6 +245,20 @@ pub fn pop() -> Option<&'static Context> {
     })
 }
 
+/// With no context current for the calling thread, whose stack stays as it is.
+pub fn without<T>(f: impl FnOnce() -> T) -> T {
+    let top = STACK.with(|s| s.top.take());
+    let answer = f();
+    STACK.with(|s| s.top.set(top));
+    answer
+}
+
+/// Whether the current context has ended: destroyed while it was on the thread's stack more than once, or by another
+/// thread.
+pub fn is_dead() -> bool {
+    top().is_some_and(|c| !c.is_primary && !c.is_active())
+}
+
 /// Destroying the current context takes it from the top, once; where it lies deeper it stays.
 pub fn pop_if_top(context: &'static Context) {
     if top().is_some_and(|t| std::ptr::eq(t, context)) {

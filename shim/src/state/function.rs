@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 use std::ffi::CString;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use orion_cuda::sys::*;
 use orion_wire::handle::Handle;
 use rustc_hash::FxHashSet;
 
-use crate::state::lock::{Lock, Rank};
+use crate::state::lock::{Guard, Lock, Rank};
 use crate::state::table::Table;
 
 /// A `CUfunction` or `CUkernel`.
@@ -31,6 +32,35 @@ pub struct Function {
     /// Block, shared memory and launch attributes that the driver has accepted together: only the first launch
     /// with them waits for its verdict.
     pub accepted: Lock<FxHashSet<Vec<u64>>>,
+    /// What `cuLaunch` and its kin launch it with.
+    pub prepared: Lock<Prepared>,
+    /// Something of that was set, so that other launches change it.
+    pub is_prepared: AtomicBool,
+}
+
+/// What a function was told by calls that CUDA 4.0 deprecated.
+#[derive(Clone)]
+pub struct Prepared {
+    pub block: [u32; 3],
+    pub shared_bytes: u32,
+    /// As `cuParamSetSize` has it, which the driver only compares with what the function takes.
+    pub parameter_bytes: usize,
+    /// Zeros behind its end.
+    pub values: Vec<u8>,
+}
+
+impl Prepared {
+    const fn new() -> Prepared {
+        Prepared { block: [1; 3], shared_bytes: 0, parameter_bytes: 0, values: Vec::new() }
+    }
+
+    /// Sets some bytes of the arguments.
+    pub fn set(&mut self, at: Range<usize>, value: &[u8]) {
+        if self.values.len() < at.end {
+            self.values.resize(at.end, 0);
+        }
+        self.values[at].copy_from_slice(value);
+    }
 }
 
 const ATTRIBUTES: usize = CU_FUNC_ATTRIBUTE_MAX as usize;
@@ -46,6 +76,12 @@ impl Functions {
 }
 
 impl Function {
+    /// To set something of what deprecated launches use.
+    pub fn prepare(&self) -> Guard<'_, Prepared> {
+        self.is_prepared.store(true, Ordering::Relaxed);
+        self.prepared.lock()
+    }
+
     pub fn new(handle: Handle, name: CString, owner: u64, layout: Vec<(u32, u32)>) -> Function {
         let parameter_bytes = layout.iter().map(|(offset, size)| offset + size).max().unwrap_or(0);
         Function {
@@ -59,6 +95,8 @@ impl Function {
             is_refused: AtomicBool::new(false),
             occupancy: Lock::new(Rank::Leaf, HashMap::new()),
             accepted: Lock::new(Rank::Leaf, Default::default()),
+            prepared: Lock::new(Rank::Leaf, Prepared::new()),
+            is_prepared: AtomicBool::new(false),
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Condvar, OnceLock};
 
 use orion_cuda::sys::*;
-use orion_ring::{Heap, Producer};
+use orion_ring::{Heap, Memory, Producer};
 use orion_wire::Pages;
 use orion_wire::hello::{Device, Welcome};
 use orion_wire::view::Offer;
@@ -100,6 +100,8 @@ pub struct Session {
     pub service: Service,
     pub welcome: Welcome,
     pub heap: Heap,
+    /// Stays open and mapped for the life of the process.
+    pub _memory: Memory,
     /// What is behind heap and rings.
     pub memory_file: MemoryFile,
     pub heap_allocator: Lock<HeapAllocator>,

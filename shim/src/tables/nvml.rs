@@ -161,6 +161,7 @@ fn attributable(device: &hello::Device, used: u64) -> u64 {
 }
 
 const _: () = assert!(nvml_table::PEER_ACCESS == hello::PEER_ACCESS && nvml_table::PEER_ATOMICS == hello::PEER_ATOMICS);
+const _: () = assert!(nvml_table::PEER_SAME_GPU == hello::PEER_SAME_GPU);
 
 unsafe extern "C" fn peer_access(from: usize, to: usize, way: *mut u8) -> CUresult {
     code(attach::greet().and_then(|greeted| {

@@ -162,11 +162,9 @@ impl Day {
         let pid = program.pid();
         self.counts.came += usize::from(program.look(Duration::ZERO) == Got::NothingYet);
         program.kill();
-        let began = Instant::now();
-        wait_until("the killed program's vGPUs", || {
+        let back = wait_until("the killed program's vGPUs", || {
             self.field.books().is_some_and(|(books, _)| of_program(&books, pid).is_none())
         });
-        let back = began.elapsed();
         assert!(back < BACK, "{} of a killed program were back after {back:?}", program.wanted);
         self.counts.back.push(back);
         self.goes_on(&BTreeSet::new());

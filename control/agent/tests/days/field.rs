@@ -200,6 +200,12 @@ impl Field {
         wait_until(&format!("{count} free vGPUs, of {:?}", self.free()), || self.free() == Some(count))
     }
 
+    /// Users reach that node's oriond: a machine that was in vain looked for is looked for again a moment later.
+    pub fn wait_for_way_to(&self, node: usize) {
+        let address = (self.nodes[node].machine.address(Way::Data), ORIOND_PORT);
+        wait_until("the way to a node", || self.user.run(|| TcpStream::connect(&address).is_ok()));
+    }
+
     /// What the controller says that everybody has, and the pool's GPUs.
     pub fn books(&self) -> Option<(Allocations, Devices)> {
         let ask = async {

@@ -75,7 +75,7 @@ fn while_the_controller_is_away_a_node_lends_its_reserve_and_nothing_is_lent_twi
     refused(&scene.run(&[NOW, ("ORION_RATIO", "50")]), &["ORION_RATIO is 50", "leave it out"]);
     let group = [NOW, ("ORION_GROUP_ID", "g"), ("ORION_RES_GROUP", "BOX")];
     refused(&scene.run(&group), &["it knows no groups"]);
-    assert!(scene.nodes[0].oriond.log().contains("its vGPUs are of this node's own reserve"));
+    scene.nodes[0].oriond.says("its vGPUs are of this node's own reserve");
     // Back, the controller knows what is lent, and by whom, and lends nothing of it.
     scene.restart_controller("");
     wait_until("the controller's hearing of the reserve", || lent(&scene).len() == 1);

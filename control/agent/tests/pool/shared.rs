@@ -37,11 +37,11 @@ fn free(ports: [u16; 2]) -> Option<usize> {
 fn whichever_controller_is_killed_sessions_go_on_and_programs_find_the_other() {
     let folder = new_folder();
     let etcd = Cluster::new(&folder, 1);
-    let (first, a) = controller(&folder, "a", 0, &etcd.urls(), 0);
+    let (first, a) = controller(&folder, "a", orion_built::steady_port(), &etcd.urls(), 0);
     wait_until("a leader", || leads(a));
     std::fs::create_dir(folder.join("b")).expect("a new folder");
     std::fs::copy(folder.join("a/lease.key"), folder.join("b/lease.key")).expect("the first one has made it");
-    let (mut second, b) = controller(&folder, "b", 0, &etcd.urls(), 0);
+    let (mut second, b) = controller(&folder, "b", orion_built::steady_port(), &etcd.urls(), 0);
     let mut scene = Scene::around(folder, first, &[a, b], &["x"], false);
     let staying = scene.stay(&[("ORION_VGPU", "2")]);
 

@@ -88,6 +88,7 @@ fn two_jobs_side_by_side(is_local: bool) {
     let b = holds(&scene, &large, 32 * MIB);
     assert_eq!(look(&scene, &small), seen(200, Some((&a, 64 * MIB))));
     assert_eq!(look(&scene, &large), seen(400, Some((&b, 32 * MIB))));
+    wait_until("both in the logs", || (allocations_given(&scene), sessions_begun(&scene)) >= (2, 2));
     assert_eq!((allocations_given(&scene), sessions_begun(&scene), scene.free()), (2, 2, 2));
     // One that stays sees a program end.
     let mut stays = Talk::begin(&scene, "look.py", &large);

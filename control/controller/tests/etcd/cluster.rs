@@ -1,7 +1,6 @@
 //! An etcd of this test's own: real processes of Debian's etcd-server, each of which can be killed and started again.
 
 use std::fs::File;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -32,13 +31,8 @@ impl Cluster {
     }
 
     fn with(folder: &Path, count: usize, papers: Option<PathBuf>) -> Cluster {
-        // All are held until all are known, so that none is given twice.
-        let held: Vec<TcpListener> =
-            (0..2 * count).map(|_| TcpListener::bind("127.0.0.1:0").expect("a free port")).collect();
-        let ports: Vec<u16> = held.iter().map(|port| port.local_addr().expect("bound").port()).collect();
-        let member = |pair: &[u16]| Member { client: pair[0], peer: pair[1], child: None };
-        let members = ports.chunks_exact(2).map(member).collect();
-        drop(held);
+        let member = |_| Member { client: orion_built::steady_port(), peer: orion_built::steady_port(), child: None };
+        let members = (0..count).map(member).collect();
         let mut cluster = Cluster { folder: folder.to_owned(), members, papers };
         (0..count).for_each(|number| cluster.start(number));
         cluster

@@ -12,7 +12,6 @@ use crate::PATIENCE;
 pub struct Peer {
     pub folder: PathBuf,
     urls: String,
-    /// 0 before it has started once.
     pub port: u16,
     child: Option<Child>,
 }
@@ -26,7 +25,7 @@ impl Peer {
             let key = "data/lease.key";
             std::fs::copy(other.folder.join(key), folder.join(key)).expect("the other one has made it");
         }
-        Peer { folder, urls: urls.to_owned(), port: 0, child: None }
+        Peer { folder, urls: urls.to_owned(), port: orion_built::steady_port(), child: None }
     }
 
     fn command(&self) -> Command {
@@ -48,11 +47,8 @@ impl Peer {
         let mut command = self.command();
         command.stdout(log.try_clone().expect("another descriptor")).stderr(log);
         self.child = Some(command.spawn().expect("it starts"));
-        let words = "listening on 127.0.0.1:";
-        until("a port", || self.log()[before..].split_once(words).is_some_and(|(_, rest)| rest.contains('\n')));
-        let log = self.log();
-        let (_, rest) = log[before..].split_once(words).expect("just seen");
-        self.port = rest.lines().next().expect("a line").parse().expect("a port");
+        let words = format!("listening on {}\n", self.address());
+        until("a port", || self.log()[before..].contains(&words));
     }
 
     /// What it says that ends by itself.

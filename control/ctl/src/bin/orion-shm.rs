@@ -44,7 +44,7 @@ fn main() -> ExitCode {
     }
     match make(&Options::parse()) {
         Ok(said) => {
-            println!("{said}");
+            orion_pages::putln!("{said}");
             ExitCode::SUCCESS
         }
         Err(why) => {

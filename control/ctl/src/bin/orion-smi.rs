@@ -1,14 +1,17 @@
-//! `orion-smi`: the vGPUs that a pool has lent, in the original's table.
+//! `orion-smi`: the vGPUs that a pool has lent, in the original's table, and the programs on a node's GPUs.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{CommandFactory, Parser};
+use clap::{Args, CommandFactory, Parser, Subcommand};
+use orion_ctl::pmon::{self, Columns, Stamps};
+use orion_ctl::stats::{ask, default_socket};
 use orion_ctl::{Place, said, smi};
 use orion_proto::{Allocations, Devices, ListAllocationsRequest, ListDevicesRequest};
 use serde_json::json;
 
-/// Shows the vGPUs that a pool has lent
+/// Shows the vGPUs that a pool has lent, or the programs on this node's GPUs
 #[derive(Parser)]
 #[command(version, name = "orion-smi")]
 struct Options {
@@ -27,6 +30,41 @@ struct Options {
     /// One JSON object with all of it
     #[arg(long)]
     json: bool,
+    #[command(subcommand)]
+    action: Option<Action>,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    Pmon(Pmon),
+}
+
+/// The programs on this node's GPUs, a line each, in the columns of `nvidia-smi pmon`
+///
+/// Whoever runs oriond sees all of them, and others their own. `sm` is the part of the last second in which the GPU
+/// worked for the program; it is known where the GPU's time is divided. What Orion does not measure is -.
+#[derive(Args)]
+struct Pmon {
+    /// So many times, and not until it is interrupted
+    #[arg(short = 'c', long = "count", value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+    /// Seconds from one look to the next
+    #[arg(short = 'd', long = "delay", value_name = "SECONDS", default_value_t = 1,
+        value_parser = clap::value_parser!(u64).range(1..=86400))]
+    delay: u64,
+    /// What is shown: u how busy programs keep their GPU, m their memory
+    #[arg(short = 's', long = "select", value_name = "um", default_value = "u", value_parser = Columns::parse)]
+    select: Columns,
+    /// These GPUs alone, by number
+    #[arg(short = 'i', long = "id", value_name = "GPU,…", value_delimiter = ',', value_parser = pmon::gpu)]
+    gpus: Vec<u64>,
+    /// Begin each line with the date (D), the time (T) or both
+    #[arg(short = 'o', long = "options", value_name = "DT", value_parser = Stamps::parse)]
+    stamps: Option<Stamps>,
+    /// The socket at which oriond tells of its sessions [default: the first that exists of
+    /// $XDG_RUNTIME_DIR/orion/oriond.stats.sock, /run/orion/oriond.stats.sock and /tmp/orion-UID/oriond.stats.sock]
+    #[arg(long, value_name = "PATH")]
+    stats: Option<PathBuf>,
 }
 
 #[tokio::main(flavor = "current_thread")]
@@ -35,9 +73,18 @@ async fn main() -> ExitCode {
         return done;
     }
     let options = Options::parse();
+    if let Some(Action::Pmon(asked)) = &options.action {
+        return match programs(&options, asked) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(why) => {
+                eprintln!("orion-smi pmon: {why}");
+                ExitCode::FAILURE
+            }
+        };
+    }
     loop {
         match show(&options).await {
-            Ok(text) => println!("{text}"),
+            Ok(text) => orion_pages::putln!("{text}"),
             Err(why) => {
                 eprintln!("orion-smi: {why}");
                 return ExitCode::FAILURE;
@@ -63,6 +110,35 @@ async fn show(options: &Options) -> Result<String, String> {
     }
     let now = jiff::Zoned::now().strftime("%Y-%m-%d %H:%M:%S").to_string();
     Ok(smi::table(&devices.devices, &lent.allocations, &now))
+}
+
+fn programs(options: &Options, asked: &Pmon) -> Result<(), String> {
+    if options.place.controller.is_some() {
+        return Err("it shows this node's programs, not a pool's: see orion-top --controller".to_owned());
+    }
+    if options.pool || options.json || options.every.is_some() || !options.tenant.is_empty() {
+        return Err("it does not take --pool, --tenant, --loop or --json: see orion-smi pmon --help".to_owned());
+    }
+    let socket = asked.stats.clone().unwrap_or_else(default_socket);
+    let stamps = asked.stamps.unwrap_or_default();
+    let (mut looks, mut head) = (0, pmon::head(asked.select, stamps));
+    loop {
+        let report = ask(&socket)?;
+        let (now, mut stamp) = (jiff::Zoned::now(), String::new());
+        if stamps.date {
+            stamp += &now.strftime("%Y%m%d ").to_string();
+        }
+        if stamps.time {
+            stamp += &now.strftime("%H:%M:%S  ").to_string();
+        }
+        let lines = pmon::lines(&report, &asked.gpus, asked.select, &stamp);
+        orion_pages::output::put(format_args!("{}{lines}", std::mem::take(&mut head)));
+        looks += 1;
+        if asked.count.is_some_and(|count| looks >= count) {
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_secs(asked.delay));
+    }
 }
 
 fn as_json(devices: &Devices, lent: &Allocations) -> String {

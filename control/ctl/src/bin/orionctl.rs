@@ -71,7 +71,7 @@ async fn main() -> ExitCode {
     let options = Options::parse();
     let done = match options.command {
         // No controller has anything to say to that.
-        Command::Certificate(command) => certificates::run(command).map(|said| println!("{said}")),
+        Command::Certificate(command) => certificates::run(command).map(|said| orion_pages::putln!("{said}")),
         command => match options.place.connect().await {
             Ok(mut pool) => run(&mut pool, command).await.map_err(|status| said(&status)),
             Err(why) => Err(why),
@@ -92,7 +92,7 @@ async fn run(pool: &mut Pool, command: Command) -> Result<(), tonic::Status> {
         Command::Devices => {
             let devices = pool.list_devices(ListDevicesRequest {}).await?.into_inner().devices;
             let lent = pool.list_allocations(ListAllocationsRequest::default()).await?.into_inner();
-            print!("{}", smi::pool_table(&devices, lent.waiting));
+            orion_pages::output::put(format_args!("{}", smi::pool_table(&devices, lent.waiting)));
         }
         Command::Allocations { tenant } => allocations(pool, tenant).await?,
         Command::Watch => {
@@ -100,32 +100,35 @@ async fn run(pool: &mut Pool, command: Command) -> Result<(), tonic::Status> {
             while let Some(event) = events.next().await {
                 let event = event?;
                 let parts = [event.what, event.node, event.gpu_uuid, event.allocation, event.detail];
-                println!("{}", parts.iter().filter(|part| !part.is_empty()).cloned().collect::<Vec<_>>().join(" "));
+                orion_pages::putln!(
+                    "{}",
+                    parts.iter().filter(|part| !part.is_empty()).cloned().collect::<Vec<_>>().join(" ")
+                );
             }
         }
         Command::Drain { node, undo } => {
             let left = pool.drain(DrainRequest { node: node.clone(), undo }).await?.into_inner().left;
             match undo {
-                true => println!("{node} takes part again; {left} allocations are there"),
-                false => println!("{node} gets nothing new; {left} allocations are still there"),
+                true => orion_pages::putln!("{node} takes part again; {left} allocations are there"),
+                false => orion_pages::putln!("{node} gets nothing new; {left} allocations are still there"),
             }
         }
         Command::Forget { node } => {
             pool.forget(NodeName { node: node.clone() }).await?;
-            println!("{node} is forgotten");
+            orion_pages::putln!("{node} is forgotten");
         }
         Command::Kill { allocation } => match pool.kill(AllocationName { allocation: allocation.clone() }).await? {
-            was if was.get_ref().was_there => println!("{allocation} is over"),
+            was if was.get_ref().was_there => orion_pages::putln!("{allocation} is over"),
             _ => return Err(tonic::Status::not_found(format!("there is no allocation {allocation}"))),
         },
         Command::Quotas => {
             for quota in pool.list_quotas(ListQuotasRequest {}).await?.into_inner().quotas {
-                println!("{}", words(&quota));
+                orion_pages::putln!("{}", words(&quota));
             }
         }
         Command::Quota { tenant, vgpus, memory, ratio } => {
             let quota = Quota { tenant, vgpus, memory_mib: memory, ratio };
-            println!("{}", words(&quota));
+            orion_pages::putln!("{}", words(&quota));
             pool.set_quota(SetQuotaRequest { quota: Some(quota) }).await?;
         }
     }
@@ -137,13 +140,13 @@ async fn allocations(pool: &mut Pool, tenant: String) -> Result<(), tonic::Statu
     for one in &lent.allocations {
         let state = if one.confirmed { "runs" } else { "granted" };
         let of_reserve = if one.of_reserve { " of its node's own reserve" } else { "" };
-        println!("{} {state}{of_reserve} tenant={} client={}", one.allocation, one.tenant, one.client);
+        orion_pages::putln!("{} {state}{of_reserve} tenant={} client={}", one.allocation, one.tenant, one.client);
         for place in &one.vgpus {
             let (memory, ratio) = (mib(place.memory_bytes), place.ratio);
-            println!("    {} GPU {} vGPU {} {memory} {ratio}%", place.node, place.gpu, place.vgpu);
+            orion_pages::putln!("    {} GPU {} vGPU {} {memory} {ratio}%", place.node, place.gpu, place.vgpu);
         }
     }
-    println!("{} allocations; {} asks wait for room", lent.allocations.len(), lent.waiting);
+    orion_pages::putln!("{} allocations; {} asks wait for room", lent.allocations.len(), lent.waiting);
     Ok(())
 }
 

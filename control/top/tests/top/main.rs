@@ -3,6 +3,7 @@
 mod causes;
 mod link;
 mod metrics;
+mod pmon;
 mod pool;
 mod probes;
 mod scene;

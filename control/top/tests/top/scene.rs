@@ -16,7 +16,7 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 pub fn built() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
-        orion_built::packages(&["oriond", "orion-shim", "orion-controller", "orion-agent"]);
+        orion_built::packages(&["oriond", "orion-shim", "orion-controller", "orion-agent", "orion-ctl"]);
         orion_built::build(&["-p", "orion-top", "--example", "load"])
     })
 }
@@ -92,6 +92,11 @@ impl Scene {
         BufReader::new(said).read_line(&mut line).expect("a line");
         assert_eq!(line, "ready\n", "{what}; oriond says:\n{}", self.log());
         self.programs.push(program);
+    }
+
+    /// Of the program that was started last.
+    pub fn pid(&self) -> u32 {
+        self.programs.last().expect("one was started").id()
     }
 
     pub fn stats(&self) -> PathBuf {

@@ -104,9 +104,15 @@ fn routed(row: &Row, symbol: &str, params: &[(String, Type)]) -> Option<String> 
         "cuStreamWaitEvent" => "|_| crate::api::stream::wait_apart(hStream, hEvent)".to_owned(),
         _ => format!("|apart| apart.refused(\"{symbol}\")"),
     };
-    // A fill needs a current context, whatever it names.
-    let through = if row.group == "memset" { "in_a_context" } else { "through" };
+    // Fills and deprecated launches need a current context, whatever they name.
+    let needs_one = row.group == "memset" || is_deprecated_launch(&row.name);
+    let through = if needs_one { "in_a_context" } else { "through" };
     Some(format!("route::{through}(&[{}], call).unwrap_or_else({otherwise})", keys.join(", ")))
+}
+
+fn is_deprecated_launch(name: &str) -> bool {
+    let prepares = name.starts_with("cuParamSet") || ["cuFuncSetBlockShape", "cuFuncSetSharedSize"].contains(&name);
+    prepares || ["cuLaunch", "cuLaunchGrid", "cuLaunchGridAsync"].contains(&name)
 }
 
 fn key(row: &Row, name: &str, ty: &Type) -> Option<String> {

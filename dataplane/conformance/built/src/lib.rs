@@ -1,7 +1,10 @@
-//! The workspace's programs, for tests that start some of another package: cargo builds only those of a test's own.
+//! The workspace's programs, for tests that start some of another package: cargo builds only those of a test's own. And
+//! ports that they listen at.
 
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Set by whoever has built all programs already. cargo chooses the features of dependencies anew for each choice of
 /// packages, so that tests which each build a few would build the same dependencies many times.
@@ -33,4 +36,41 @@ pub fn packages(names: &[&str]) -> PathBuf {
 /// The workspace.
 pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(3).expect("this package lies three folders down")
+}
+
+/// A port of this machine's own for whoever has to be found at the same one again when it has ended: none of those that
+/// the system gives to who asks for any, so nobody comes to have it meanwhile.
+///
+/// # Panics
+/// Where all of them are taken.
+pub fn steady_port() -> u16 {
+    /// So many below the first that the system gives.
+    const COUNT: u32 = 8000;
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
+    let first: u32 = range.split_whitespace().next().and_then(|word| word.parse().ok()).unwrap_or(32_768);
+    let below = first.saturating_sub(COUNT).max(1024);
+    // Tests that run at the same time begin at places of their own.
+    let from = std::process::id().wrapping_mul(97);
+    let free = (0..COUNT).find_map(|_| {
+        let offset = from.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % COUNT;
+        let port = u16::try_from(below + offset).expect("it lies below a port");
+        TcpListener::bind(("127.0.0.1", port)).is_ok().then_some(port)
+    });
+    free.unwrap_or_else(|| panic!("no port from {below} to {} is free", below + COUNT))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_steady_port_is_nobody_elses() {
+        let ports: std::collections::BTreeSet<u16> = (0..100).map(|_| steady_port()).collect();
+        assert_eq!(ports.len(), 100);
+        for _ in 0..1000 {
+            let any = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
+            assert!(ports.iter().all(|port| *port < any.port()), "{ports:?}, and {any}");
+        }
+    }
 }

@@ -43,6 +43,7 @@ facts! { context:
         bad_primary_flags_are_invalid_value,
         a_created_one_is_current_until_destroyed,
         created_ones_have_their_own_id_and_flags,
+        another_can_be_made_while_a_destroyed_one_is_current,
         destroying_null_is_invalid_context,
         memory_of_a_destroyed_one_is_gone.not_in_a_crowd("another may be given the freed address"),
         an_event_is_not_recorded_on_anothers_stream,
@@ -55,6 +56,7 @@ facts! { context:
         greater_priority_is_a_smaller_number,
         synchronize_waits_for_every_stream,
         what_is_in_one_ends_with_it.alone(),
+        one_that_has_ended_leaves_nothing_in_the_way_of_copies,
     ]
 }
 
@@ -267,6 +269,26 @@ fn a_created_one_is_current_until_destroyed(cu: &'static Cuda) -> Verdict {
     Ok(())
 }
 
+fn another_can_be_made_while_a_destroyed_one_is_current(cu: &'static Cuda) -> Verdict {
+    let (primary, mut first, mut second, mut popped) = (cu.context()?, null_mut(), null_mut(), null_mut());
+    ok!(cu.cuCtxCreate_v2(&mut first, 0, 0));
+    ok!(cu.cuCtxPushCurrent_v2(first));
+    // Destroying takes it from the stack once, where it lies twice.
+    ok!(cu.cuCtxDestroy_v2(first));
+    same!(cu.context()?, first);
+    ok!(cu.cuCtxCreate_v2(&mut second, 0, 0));
+    same!(cu.context()?, second);
+    let word = cu.words(&[7])?;
+    ok!(cu.cuMemFree_v2(word));
+    // And one is destroyed then that is not current.
+    ok!(cu.cuCtxPopCurrent_v2(&mut popped));
+    same!(cu.context()?, first);
+    ok!(cu.cuCtxDestroy_v2(second));
+    ok!(cu.cuCtxPopCurrent_v2(&mut popped));
+    same!(cu.context()?, primary);
+    Ok(())
+}
+
 fn created_ones_have_their_own_id_and_flags(cu: &'static Cuda) -> Verdict {
     let (mut primary_id, mut id, mut flags, mut created) = (0, 0, 0, null_mut());
     ok!(cu.cuCtxGetId(cu.context()?, &mut primary_id));
@@ -420,6 +442,35 @@ fn synchronize_waits_for_every_stream(cu: &'static Cuda) -> Verdict {
     ok!(cu.cuStreamDestroy_v2(first));
     ok!(cu.cuStreamDestroy_v2(second));
     Ok(())
+}
+
+/// Few bytes come to the host by way of memory of the driver's or a worker's, which must not be of a context that is
+/// gone. What PyCUDA's tests do: each has a context of its own.
+fn one_that_has_ended_leaves_nothing_in_the_way_of_copies(cu: &'static Cuda) -> Verdict {
+    for round in 0..4u32 {
+        let mut context = null_mut();
+        ok!(cu.cuCtxCreate_v2(&mut context, 0, 0));
+        let mut blocks: Vec<(CUdeviceptr, Vec<u32>)> = Vec::new();
+        for block in 0..24 {
+            let words: Vec<u32> = (0..24 << 10).map(|word| round << 28 | block << 20 | word).collect();
+            let address = cu.words(&words)?;
+            // Every other context reads when it has one block only: what it reads by lies where the next one's are.
+            if round % 2 == 0 {
+                same!(cu.download::<u32>(address, 4)?, words[..4]);
+            }
+            blocks.push((address, words));
+        }
+        for (address, words) in &blocks {
+            for count in [1, 4, 250, 5_000] {
+                same!(cu.download::<u32>(*address, count)?, words[..count]);
+            }
+        }
+        for (address, words) in &blocks {
+            same!(&cu.download::<u32>(*address, words.len())?, words);
+        }
+        ok!(cu.cuCtxDestroy_v2(context));
+    }
+    use_primary(cu)
 }
 
 /// Handles of what ended with a context may be given to something else at any time, and 1,100 contexts are more than

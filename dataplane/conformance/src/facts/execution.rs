@@ -41,6 +41,12 @@ facts! { launch:
         a_cooperative_launch_too_large_is_refused,
         the_per_thread_entry_launches,
         a_thousand_run_in_order,
+        cuda_3_launches_with_what_was_set_of_the_function,
+        a_function_begins_with_blocks_of_one_thread,
+        what_cuda_3_launches_is_what_cuda_4_launched_last,
+        what_is_no_block_for_cuda_3_leaves_the_one_that_was_set,
+        more_arguments_than_a_function_takes_are_found_at_cuda_3s_launch,
+        cuda_3_sets_nothing_without_a_context,
     ]
 }
 
@@ -346,4 +352,122 @@ fn a_thousand_run_in_order(cu: &'static Cuda) -> Verdict {
     same!(cu.word(address)?, 1000);
     ok!(cu.cuModuleUnload(module));
     cu.free(address)
+}
+
+/// Arguments of `mixed` by calls that CUDA 4.0 deprecated, as PyCUDA makes them.
+fn set_arguments(cu: &Cuda, function: CUfunction, packed: &mut Packed) -> Verdict {
+    ok!(cu.cuParamSetSize(function, size_of::<Packed>() as u32));
+    ok!(cu.cuParamSetv(function, 0, as_void(packed), size_of::<Packed>() as u32));
+    Ok(())
+}
+
+fn cuda_3_launches_with_what_was_set_of_the_function(cu: &'static Cuda) -> Verdict {
+    let (module, count) = cu.kernel("count")?;
+    let (stream, mut address) = (cu.stream()?, cu.words(&[0])?);
+    ok!(cu.cuFuncSetBlockShape(count, 32, 2, 1));
+    ok!(cu.cuFuncSetSharedSize(count, 100));
+    ok!(cu.cuParamSetSize(count, 8));
+    ok!(cu.cuParamSetv(count, 0, as_void(&mut address), 8));
+    ok!(cu.cuLaunchGrid(count, 3, 2));
+    same!(cu.word(address)?, 384);
+    ok!(cu.cuLaunch(count));
+    same!(cu.word(address)?, 384 + 64);
+    ok!(cu.cuLaunchGridAsync(count, 5, 1, stream));
+    ok!(cu.cuStreamSynchronize(stream));
+    same!(cu.word(address)?, 384 + 64 + 320);
+    ok!(cu.cuModuleUnload(module));
+
+    let (module, mixed) = cu.kernel("mixed")?;
+    let out = cu.alloc(32)?;
+    set_arguments(cu, mixed, &mut Packed { a: 1, b: 2, c: 3, d: 4, out })?;
+    ok!(cu.cuLaunch(mixed));
+    same!(cu.download::<u64>(out, 4)?, [1, 2, 3, 4]);
+    ok!(cu.cuParamSeti(mixed, 4, 0x0102_0304));
+    ok!(cu.cuLaunch(mixed));
+    same!(cu.download::<u64>(out, 4)?, [1, 2, 0x0102_0304, 4]);
+    ok!(cu.cuParamSetf(mixed, 4, 1.5));
+    ok!(cu.cuLaunch(mixed));
+    same!(cu.download::<u64>(out, 4)?, [1, 2, u64::from(1.5f32.to_bits()), 4]);
+    ok!(cu.cuModuleUnload(module));
+    ok!(cu.cuStreamDestroy_v2(stream));
+    cu.free(address)?;
+    cu.free(out)
+}
+
+fn a_function_begins_with_blocks_of_one_thread(cu: &'static Cuda) -> Verdict {
+    let (module, count) = cu.kernel("count")?;
+    let mut address = cu.words(&[0])?;
+    // The size may come last.
+    ok!(cu.cuParamSetv(count, 0, as_void(&mut address), 8));
+    ok!(cu.cuParamSetSize(count, 8));
+    ok!(cu.cuLaunchGrid(count, 7, 1));
+    same!(cu.word(address)?, 7);
+    ok!(cu.cuModuleUnload(module));
+    cu.free(address)
+}
+
+fn what_cuda_3_launches_is_what_cuda_4_launched_last(cu: &'static Cuda) -> Verdict {
+    let (module, count) = cu.kernel("count")?;
+    let (mut first, mut second) = (cu.words(&[0])?, cu.words(&[0])?);
+    ok!(cu.cuFuncSetBlockShape(count, 16, 1, 1));
+    ok!(cu.cuParamSetSize(count, 8));
+    ok!(cu.cuParamSetv(count, 0, as_void(&mut first), 8));
+    ok!(cu.launch(count, 2, 48, null_mut(), &mut [as_void(&mut second)]));
+    ok!(cu.cuLaunch(count));
+    same!([cu.word(first)?, cu.word(second)?], [0, 2 * 48 + 48]);
+    ok!(cu.cuModuleUnload(module));
+    cu.free(first)?;
+    cu.free(second)
+}
+
+fn what_is_no_block_for_cuda_3_leaves_the_one_that_was_set(cu: &'static Cuda) -> Verdict {
+    let (module, count) = cu.kernel("count")?;
+    let mut address = cu.words(&[0])?;
+    ok!(cu.cuFuncSetBlockShape(count, 8, 1, 1));
+    ok!(cu.cuParamSetSize(count, 8));
+    ok!(cu.cuParamSetv(count, 0, as_void(&mut address), 8));
+    for (x, y, z) in [(0, 1, 1), (-1, 1, 1), (2048, 1, 1), (1024, 2, 1), (1, 1, 65)] {
+        answers!(CUDA_ERROR_INVALID_VALUE, cu.cuFuncSetBlockShape(count, x, y, z));
+    }
+    answers!(CUDA_ERROR_INVALID_VALUE, cu.cuFuncSetSharedSize(count, 49_153));
+    for (width, height) in [(0, 1), (-1, 1), (1, 0), (1, 65_536)] {
+        answers!(CUDA_ERROR_INVALID_VALUE, cu.cuLaunchGrid(count, width, height));
+    }
+    ok!(cu.cuLaunch(count));
+    same!(cu.word(address)?, 8);
+    ok!(cu.cuModuleUnload(module));
+    cu.free(address)
+}
+
+fn more_arguments_than_a_function_takes_are_found_at_cuda_3s_launch(cu: &'static Cuda) -> Verdict {
+    let (module, mixed) = cu.kernel("mixed")?;
+    let out = cu.alloc(32)?;
+    set_arguments(cu, mixed, &mut Packed { a: 1, b: 2, c: 3, d: 4, out })?;
+    for bytes in [size_of::<Packed>() as u32 + 8, 4096, 32_764] {
+        ok!(cu.cuParamSetSize(mixed, bytes));
+        answers!(CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, cu.cuLaunch(mixed));
+    }
+    answers!(CUDA_ERROR_INVALID_VALUE, cu.cuParamSetSize(mixed, 32_768));
+    answers!(CUDA_ERROR_INVALID_VALUE, cu.cuParamSetv(mixed, 0, null_mut(), 0));
+    ok!(cu.cuParamSetSize(mixed, size_of::<Packed>() as u32));
+    ok!(cu.cuLaunch(mixed));
+    same!(cu.download::<u64>(out, 4)?, [1, 2, 3, 4]);
+    ok!(cu.cuModuleUnload(module));
+    cu.free(out)
+}
+
+fn cuda_3_sets_nothing_without_a_context(cu: &'static Cuda) -> Verdict {
+    let (module, count) = cu.kernel("count")?;
+    let context = cu.context()?;
+    ok!(cu.cuCtxSetCurrent(null_mut()));
+    let said = [
+        cu.cuFuncSetBlockShape(count, 8, 1, 1),
+        cu.cuParamSetSize(count, 8),
+        cu.cuParamSeti(count, 0, 1),
+        cu.cuLaunch(count),
+    ];
+    ok!(cu.cuCtxSetCurrent(context));
+    same!(said, [CUDA_ERROR_INVALID_CONTEXT; 4]);
+    ok!(cu.cuModuleUnload(module));
+    Ok(())
 }

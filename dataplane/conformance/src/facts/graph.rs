@@ -42,6 +42,9 @@ facts! { graph:
         launching_null_is_invalid_value,
         event_nodes_record_and_wait,
         memory_nodes_allocate_and_free,
+        memory_that_no_node_frees_outlives_its_graph,
+        memory_of_graphs_is_counted.not_in_a_crowd("a device counts that of all threads together"),
+        a_graph_is_drawn,
         one_that_finds_no_memory_says_so_itself.not_in_a_crowd("it takes most of what is free"),
         a_generic_node_is_a_node,
         launches_of_one_executable_do_not_overlap,
@@ -639,6 +642,81 @@ fn memory_nodes_allocate_and_free(cu: &'static Cuda) -> Verdict {
     ok!(cu.cuGraphDestroy(graph));
     ok!(cu.cuMemFreeHost(pinned));
     Ok(())
+}
+
+/// A graph that allocates 4096 bytes, writes the word to them and does not free them, launched once.
+fn left_by_a_graph(cu: &Cuda, word: u32) -> Get<CUdeviceptr> {
+    let (graph, mut alloc) = (graph(cu)?, null_mut());
+    let mut params: CUDA_MEM_ALLOC_NODE_PARAMS = zeroed();
+    params.poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+    params.poolProps.location = CUmemLocation { type_: CU_MEM_LOCATION_TYPE_DEVICE, id: 0 };
+    params.bytesize = 4096;
+    ok!(cu.cuGraphAddMemAllocNode(&mut alloc, graph, std::ptr::null(), 0, &mut params));
+    memset_node(cu, graph, &[alloc], params.dptr, word)?;
+    let exec = instantiate(cu, graph)?;
+    run(cu, exec)?;
+    ok!(cu.cuGraphExecDestroy(exec));
+    ok!(cu.cuGraphDestroy(graph));
+    Ok(params.dptr)
+}
+
+/// As CUDA's guide says: "Graph destruction does not automatically free any live graph-allocated memory".
+fn memory_that_no_node_frees_outlives_its_graph(cu: &'static Cuda) -> Verdict {
+    let (first, second, stream) = (left_by_a_graph(cu, 17)?, left_by_a_graph(cu, 18)?, cu.stream()?);
+    holds!(first != second, "memory in use was allocated again");
+    same!((cu.word(first)?, cu.word(second)?), (17, 18));
+    ok!(cu.cuMemFreeAsync(first, stream));
+    ok!(cu.cuStreamSynchronize(stream));
+    cu.free(second)?;
+    answers!(CUDA_ERROR_INVALID_VALUE, cu.cuMemFree_v2(second));
+    ok!(cu.cuStreamDestroy_v2(stream));
+    ok!(cu.cuDeviceGraphMemTrim(0));
+    Ok(())
+}
+
+fn memory_of_graphs_is_counted(cu: &'static Cuda) -> Verdict {
+    let asked = |attribute| -> Get<u64> {
+        let mut bytes = 0u64;
+        ok!(cu.cuDeviceGetGraphMemAttribute(0, attribute, as_void(&mut bytes)));
+        Ok(bytes)
+    };
+    let left = left_by_a_graph(cu, 1)?;
+    for attribute in [
+        CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT,
+        CU_GRAPH_MEM_ATTR_USED_MEM_HIGH,
+        CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT,
+        CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH,
+    ] {
+        holds!(asked(attribute)? >= 4096, "attribute {attribute} counts {} bytes of 4096", asked(attribute)?);
+    }
+    let (mut zero, mut one) = (0u64, 1u64);
+    for attribute in [CU_GRAPH_MEM_ATTR_USED_MEM_HIGH, CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH] {
+        answers!(CUDA_ERROR_INVALID_VALUE, cu.cuDeviceSetGraphMemAttribute(0, attribute, as_void(&mut one)));
+    }
+    for attribute in [CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT] {
+        answers!(CUDA_ERROR_INVALID_VALUE, cu.cuDeviceSetGraphMemAttribute(0, attribute, as_void(&mut zero)));
+    }
+    cu.free(left)?;
+    holds!(asked(CU_GRAPH_MEM_ATTR_USED_MEM_HIGH)? >= 4096, "the most is forgotten with the memory");
+    ok!(cu.cuDeviceGraphMemTrim(0));
+    ok!(cu.cuDeviceSetGraphMemAttribute(0, CU_GRAPH_MEM_ATTR_USED_MEM_HIGH, as_void(&mut zero)));
+    ok!(cu.cuDeviceSetGraphMemAttribute(0, CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH, as_void(&mut zero)));
+    Ok(())
+}
+
+fn a_graph_is_drawn(cu: &'static Cuda) -> Verdict {
+    let (graph, address) = (graph(cu)?, cu.words(&[0])?);
+    let first = memset_node(cu, graph, &[], address, 1)?;
+    memset_node(cu, graph, &[first], address, 2)?;
+    let path = std::env::temp_dir().join(format!("orion-drawn-{}-{:?}", std::process::id(), graph));
+    let name = std::ffi::CString::new(path.to_string_lossy().as_bytes()).map_err(|e| e.to_string())?;
+    ok!(cu.cuGraphDebugDotPrint(graph, name.as_ptr(), CU_GRAPH_DEBUG_DOT_FLAGS_VERBOSE));
+    let text = std::fs::read_to_string(&path).map_err(|e| format!("reading {}: {e}", path.display()))?;
+    std::fs::remove_file(&path).map_err(|e| format!("removing {}: {e}", path.display()))?;
+    holds!(text.starts_with("digraph"), "it begins with {:?}", text.lines().next());
+    holds!(text.matches("MEMSET").count() >= 2 && text.contains(" -> "), "it says {text}");
+    ok!(cu.cuGraphDestroy(graph));
+    cu.free(address)
 }
 
 fn a_generic_node_is_a_node(cu: &'static Cuda) -> Verdict {

@@ -217,6 +217,7 @@ fn a_function_knows_its_name_and_module(cu: &'static Cuda) -> Verdict {
     let (mut name, mut owner) = (std::ptr::null(), null_mut());
     ok!(cu.cuFuncGetName(&mut name, function));
     same!(string_at(name), "add");
+    answers!(CUDA_ERROR_INVALID_VALUE, cu.cuFuncGetName(&mut name, null_mut()));
     ok!(cu.cuFuncGetModule(&mut owner, function));
     same!(owner, module);
     ok!(cu.cuModuleUnload(module));

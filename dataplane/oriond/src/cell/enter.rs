@@ -5,16 +5,23 @@
 use std::io;
 use std::os::fd::RawFd;
 
+use super::separate::{Covered, done, mount_proc, own_mounts, separate};
+
 /// What the child of a fork needs to know. Nothing in it may need an allocation to be used.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Entry {
     /// Who it becomes; without one it stays oriond's user.
     pub user: Option<u32>,
-    /// Whether it gets namespaces of its own; without, it has those of the thread that forked it.
+    /// Whether it gets mounts of its own; without, it has those of the thread that forked it.
+    pub mounts: bool,
+    /// The same of network, System V memory and host name, and a /dev/shm for which it needs the former.
     pub namespaces: bool,
-    /// The one descriptor beyond the standard ones that survives exec.
+    /// For the first process of a pid namespace: what its /proc is to have as the old one had it.
+    pub covered: Option<Covered>,
+    /// A socket, the one descriptor beyond the standard ones that survives exec.
     pub control: RawFd,
-    pub parent: libc::pid_t,
+    /// Its other end, which oriond keeps.
+    pub ours: RawFd,
 }
 
 /// A worker's threads: a session's helpers, the driver's own, and the software GPU's, which has one for each stream.
@@ -39,24 +46,41 @@ pub fn kept_environment() -> impl Iterator<Item = (std::ffi::OsString, std::ffi:
 pub unsafe fn enter(entry: &Entry) -> io::Result<()> {
     // SAFETY: this function's contract; each of the callees makes system calls only.
     unsafe {
+        // oriond's threads have its signals blocked, and std lets children inherit that.
+        let mut none: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut none);
+        done(libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut()))?;
+        done(libc::close(entry.ours))?;
         keep_only(entry.control)?;
         limit()?;
+        be_as_easily_ended_as_others()?;
+        if entry.mounts {
+            own_mounts()?;
+        }
         if entry.namespaces {
             separate()?;
+        }
+        if let Some(covered) = &entry.covered {
+            mount_proc(covered)?;
         }
         drop_privileges(entry.user)?;
         // Changing the user has cleared it, so it comes behind that.
         done(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL))?;
-        // oriond may have died before the line above.
-        if libc::getppid() != entry.parent {
+        // oriond may have died before the line above. A process of another namespace has no number here by which one
+        // could ask, but with it went its end of the socket.
+        if has_closed(entry.control) {
             return Err(io::Error::from_raw_os_error(libc::ESRCH));
         }
         done(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
     }
 }
 
-fn done(result: libc::c_int) -> io::Result<()> {
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+/// Whether nobody has the other end of the socket any more.
+pub(super) fn has_closed(socket: RawFd) -> bool {
+    let mut entry = libc::pollfd { fd: socket, events: 0, revents: 0 };
+    // SAFETY: one valid entry.
+    unsafe { libc::poll(&raw mut entry, 1, 0) };
+    entry.revents & libc::POLLHUP != 0
 }
 
 /// Everything else closes at exec: what oriond's starter passed on to it, and what its libraries opened carelessly.
@@ -76,28 +100,27 @@ unsafe fn keep_only(control: RawFd) -> io::Result<()> {
     }
 }
 
-/// Network, /dev/shm, System V memory and host name of its own, for this thread and what it forks. In /dev/shm NVIDIA's
-/// driver looks for a file that names a library to load, which anybody on the host could have made; in the network
-/// namespace are the abstract sockets, on one of which it listens.
-///
-/// # Safety
-/// In a process or thread that does not need the host's any more.
-pub unsafe fn separate() -> io::Result<()> {
-    let none = std::ptr::null();
-    // SAFETY: plain calls with literals.
+/// When memory runs out the kernel ends who has most of it, by far not so easily if it was told to spare him. An
+/// operator may want oriond spared, but then its workers, who inherit that, are who has the memory.
+unsafe fn be_as_easily_ended_as_others() -> io::Result<()> {
+    let path = c"/proc/self/oom_score_adj";
+    // SAFETY: plain calls with literals and a local buffer.
     unsafe {
-        done(libc::unshare(libc::CLONE_NEWNS | libc::CLONE_NEWIPC | libc::CLONE_NEWNET | libc::CLONE_NEWUTS))?;
-        // What the host mounts and unmounts later is seen, or a worker would keep a disk busy.
-        done(libc::mount(none, c"/".as_ptr(), none, libc::MS_REC | libc::MS_SLAVE, none.cast()))?;
-        let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
-        let (kind, options) = (c"tmpfs".as_ptr(), c"size=16m,mode=1777".as_ptr());
-        // A host without the folder has nothing to hide there.
-        match done(libc::mount(kind, c"/dev/shm".as_ptr(), kind, flags, options.cast())) {
-            Err(e) if e.raw_os_error() != Some(libc::ENOENT) => return Err(e),
-            _ => {}
+        let mut sign = 0u8;
+        let file = libc::open(path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
+        // Where there is none, nobody is spared.
+        if file < 0 || libc::read(file, (&raw mut sign).cast(), 1) != 1 || sign != b'-' {
+            libc::close(file);
+            return Ok(());
         }
-        let name = "orion-worker";
-        done(libc::sethostname(name.as_ptr().cast(), name.len()))
+        libc::close(file);
+        let file = libc::open(path.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
+        let done = match libc::write(file, c"0".as_ptr().cast(), 1) {
+            1 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        };
+        libc::close(file);
+        done
     }
 }
 

@@ -5,6 +5,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use landlock::{
@@ -52,6 +53,9 @@ pub fn version() -> i64 {
 }
 
 static RULES: AtomicI32 = AtomicI32::new(-1);
+/// The files of /proc among them, as long as the process lives. A rule is about an inode, and where memory is short the
+/// kernel forgets those of /proc that nobody has open, and makes others, which the rule does not mean.
+static KEPT: Mutex<Vec<PathFd>> = Mutex::new(Vec::new());
 
 /// Denies every thread of this process all files but those, all of TCP, and signals and abstract sockets to others.
 /// `also` are files that the driver reads again; `shared` tells whether sessions may share memory by name.
@@ -88,7 +92,10 @@ fn rules(also: &[PathBuf], shared: bool) -> Result<OwnedFd, Box<dyn std::error::
     for (path, access) in all {
         // What this machine does not have needs no rule.
         let Ok(file) = PathFd::new(&path) else { continue };
-        rules = rules.add_rule(PathBeneath::new(file, fitting(&path, access)))?;
+        rules = rules.add_rule(PathBeneath::new(&file, fitting(&path, access)))?;
+        if path.starts_with("/proc") {
+            KEPT.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(file);
+        }
     }
     Option::<OwnedFd>::from(rules).ok_or_else(|| "the kernel has no Landlock".into())
 }

@@ -8,28 +8,24 @@
 //! Nothing of a worker ever runs with oriond's rights, not even the driver's own start: NVIDIA's kernel driver keeps
 //! the user that opened a GPU with each of its objects, and lets only that user's processes share them.
 
-// UNSAFETY: system calls that the standard library has nothing for, between fork and exec and for whole processes.
-
 mod calls;
 mod enter;
 mod files;
+mod first;
+mod holder;
+mod namespaces;
 mod plan;
 mod seal;
+mod separate;
 #[cfg(debug_assertions)]
 pub mod takeover;
 mod threads;
 mod users;
 
-pub use enter::{Entry, enter, kept_environment, separate};
+pub use enter::{Entry, enter, kept_environment};
+pub use first::{end_by_signals, hide, signal_of};
+pub use holder::hold;
+pub use namespaces::Namespaces;
 pub use plan::{Layer, Plan, Seal};
 pub use seal::seal;
 pub use users::{Range, User};
-
-/// The first thing a worker does: nobody but root may look into it, and it leaves no core file.
-pub fn hide() -> Result<(), String> {
-    // SAFETY: a plain call.
-    if unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) } != 0 {
-        return Err(format!("hiding the process failed: {}", std::io::Error::last_os_error()));
-    }
-    Ok(())
-}

@@ -8,7 +8,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use super::enter::{drop_privileges, separate};
+use super::enter::drop_privileges;
+use super::separate::{Covered, covered, done, mount_proc, own_mounts, separate};
 use super::users::{Range, Users};
 use super::{calls, files};
 
@@ -19,19 +20,22 @@ pub enum Layer {
     User,
     /// Network, /dev/shm, System V memory and host name of its own.
     Namespaces,
+    /// Numbers of processes of its own, and a /proc that shows no others.
+    Pid,
     /// No files but the GPU's, no network, no signals to others, by the kernel's Landlock.
     Landlock,
     /// No system calls but those that workers make.
     Seccomp,
 }
 
-const ALL: [Layer; 4] = [Layer::User, Layer::Namespaces, Layer::Landlock, Layer::Seccomp];
+const ALL: [Layer; 5] = [Layer::User, Layer::Namespaces, Layer::Pid, Layer::Landlock, Layer::Seccomp];
 
 impl Layer {
     pub fn name(self) -> &'static str {
         match self {
             Layer::User => "user",
             Layer::Namespaces => "namespaces",
+            Layer::Pid => "pid",
             Layer::Landlock => "landlock",
             Layer::Seccomp => "seccomp",
         }
@@ -47,6 +51,10 @@ impl Layer {
             Layer::Namespaces => {
                 "all programs of the host see the socket that NVIDIA's driver listens on in each worker, and who makes \
                  /dev/shm/cuda_injection_path_shm may get a library loaded into workers that start"
+            }
+            Layer::Pid => {
+                "a tenant who has taken over his worker learns from NVIDIA's kernel driver how many processes use each \
+                 GPU, and their numbers, and which processes the host has"
             }
             Layer::Landlock => "a tenant who has taken over his worker reads and writes the files that its user may",
             Layer::Seccomp => {
@@ -91,6 +99,8 @@ impl Missing {
 pub struct Plan {
     pub users: Option<Arc<Users>>,
     pub namespaces: bool,
+    /// Where workers have a pid namespace.
+    pub covered: Option<Covered>,
     pub seal: Seal,
 }
 
@@ -118,6 +128,10 @@ impl Seal {
 }
 
 impl Plan {
+    pub fn wants_mounts(&self) -> bool {
+        self.namespaces || self.covered.is_some()
+    }
+
     /// Tries each layer that is not `off`. Call it before there are threads.
     pub fn for_this_host(range: Range, off: &[Layer], one_tenant: bool) -> (Plan, Vec<Missing>) {
         let mut plan = Plan::default();
@@ -128,6 +142,14 @@ impl Plan {
                 _ if off.contains(&layer) => Err(format!("--isolation-off {layer}")),
                 Layer::User => can_change_user(range).map(|()| plan.users = Some(Users::new(range))),
                 Layer::Namespaces => can_separate().map(|()| plan.namespaces = true),
+                Layer::Pid => covered()
+                    .and_then(|covered| can_number_processes(&covered).map(|()| plan.covered = Some(covered)))
+                    .map_err(|e| {
+                        format!(
+                            "making a pid namespace with a /proc of its own failed: {e}; it takes root, and in a \
+                             container CAP_SYS_ADMIN and the right to mount"
+                        )
+                    }),
                 Layer::Landlock => {
                     let version = files::version();
                     plan.seal.landlock = version > 0;
@@ -147,8 +169,33 @@ impl Plan {
 
 fn can_separate() -> Result<(), String> {
     // SAFETY: system calls only, in a child.
-    in_child(false, || unsafe { separate() })
+    in_child(false, || unsafe { own_mounts().and_then(|()| separate()) })
         .map_err(|e| format!("making them failed: {e}; it takes root, and in a container CAP_SYS_ADMIN"))
+}
+
+/// Twice, as the thread that starts workers does it.
+fn can_number_processes(covered: &Covered) -> io::Result<()> {
+    // SAFETY: system calls only, in a child and in children of that.
+    in_child(false, || unsafe {
+        own_mounts()?;
+        let home = libc::open(c"/proc/self/ns/pid".as_ptr(), libc::O_RDONLY);
+        for _ in 0..2 {
+            done(libc::setns(home, libc::CLONE_NEWPID))?;
+            done(libc::unshare(libc::CLONE_NEWPID))?;
+            let (child, mut status) = (libc::fork(), 0);
+            if child == 0 {
+                let outcome = own_mounts().and_then(|()| mount_proc(covered));
+                libc::_exit(outcome.err().map_or(0, |e| e.raw_os_error().unwrap_or(libc::EIO)));
+            }
+            if child < 0 || libc::waitpid(child, &raw mut status, 0) != child {
+                return Err(io::Error::last_os_error());
+            }
+            if status != 0 {
+                return Err(io::Error::from_raw_os_error(libc::WEXITSTATUS(status)));
+            }
+        }
+        Ok(())
+    })
 }
 
 fn older(version: i64) -> String {

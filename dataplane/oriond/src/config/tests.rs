@@ -49,6 +49,16 @@ const FIRST: &str = r#"[server]
 "#;
 
 #[test]
+fn a_file_of_whatever_editor_is_read() {
+    let bytes = [b"\xef\xbb\xbf", FIRST.replace('\n', "\t;\u{1}\r\n").as_bytes()].concat();
+    // Comments of the original's documents are Chinese, and not everybody's editor writes UTF-8.
+    let bytes: Vec<u8> = bytes.into_iter().map(|byte| if byte == 1 { 0xb5 } else { byte }).collect();
+    assert_eq!(read(&text_of(&bytes)), read(FIRST));
+    let why = read(&text_of(b"[server]\nsocket = /\xb5\n")).unwrap_err();
+    assert!(why.starts_with("server.conf:2: socket = ") && why.ends_with("save the file as UTF-8"), "{why}");
+}
+
+#[test]
 fn the_first_editions_file_serves_the_socket_and_logs_to_its_file() {
     let settings = read(FIRST).unwrap();
     let said = "--no-log-screen --log-file /var/log/orion/server.log --session-log /var/log/orion/session \

@@ -4,7 +4,7 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 
 use orion_transport::socket::peer_credentials;
@@ -100,10 +100,10 @@ impl std::fmt::Display for Peer {
 /// A user id says who somebody is within one user namespace only, and root of a container without one is user 0 to
 /// everybody. So whoever needs no token has our user id, our user and pid namespace, and our root directory: a
 /// container has another one of these, whatever it shares with the host. What cannot be found out counts as different.
-pub fn strangeness(socket: &OwnedFd) -> Option<String> {
+pub fn strangeness(socket: BorrowedFd<'_>) -> Option<String> {
     // SAFETY: geteuid cannot fail.
     let ours = unsafe { libc::geteuid() };
-    let peer = match peer_credentials(socket.as_fd()) {
+    let peer = match peer_credentials(socket) {
         Ok(peer) => peer,
         Err(e) => return Some(format!("finding out which user it belongs to failed: {e}")),
     };
@@ -143,7 +143,7 @@ fn difference(pid: i32) -> io::Result<Option<&'static str>> {
 
 /// A hold on the process that connected. Kernels before 6.5 know it by its number only, which another process has if
 /// the first one ended before this call.
-fn process_of(socket: &OwnedFd, pid: i32) -> io::Result<OwnedFd> {
+fn process_of(socket: BorrowedFd<'_>, pid: i32) -> io::Result<OwnedFd> {
     let mut fd = -1i32;
     let mut len = size_of::<i32>() as libc::socklen_t;
     // SAFETY: the buffer has the size that is passed.

@@ -13,119 +13,156 @@ use orion_wire::record::{Header, op};
 use crate::worker::dispatch::{abandon, dispatch};
 use crate::worker::outcome::{Outcome, Stop};
 use crate::worker::session::{Session, freeing, in_step};
-use crate::worker::state::in_step::IDLE_SPIN;
+use crate::worker::state::in_step::{Again, IDLE_SPIN};
 
 /// Who waits for nothing but its turn on the GPU looks around so often.
 const GATE_LOOK: Duration = Duration::from_millis(5);
 
+/// So many commands are executed before those who wait are asked after: a client thread that keeps sending must not
+/// starve one that waits, nor hold on to what another freed.
+const ASK_AFTER: u32 = 32;
+
 /// The executor: pops, executes, and between commands asks the device about parked calls.
 pub fn run(s: &mut Session, mut commands: Consumer) -> Result<(), Fault> {
     let spin = Spin::adaptive(IDLE_SPIN);
-    let spin_briefly = Spin::adaptive(Duration::from_micros(50));
     let mut asking = Asking::default();
     let (mut body, mut reply) = (Vec::new(), Vec::new());
-    let mut since_poll = 0u32;
+    let mut since_asked = 0u32;
     loop {
         s.replies.publish();
-        let full = s.is_full();
-        let next = if full { None } else { commands.next()? };
+        let is_full = s.is_full();
+        let next = if is_full { None } else { commands.next()? };
         let is_held_back = next.is_some_and(|header| s.is_held_back(&header));
         let next = next.filter(|_| !is_held_back);
         if let Some(header) = next {
-            commands.body(&header, &mut body);
-            let at = Position { end: commands.passed() + u64::from(header.size), capacity: commands.capacity() };
-            s.stats.takes(&header, &at, || commands.published());
-            // A patch can be seen in the ring until it is applied: who looks ahead for the end of a host function must
-            // not pass by what the function wrote.
-            let is_patch = header.op == op::HEAP_PATCH;
-            if !is_patch {
-                commands.consume(header.size as usize);
-            }
-            #[cfg(debug_assertions)]
-            if header.op == crate::cell::takeover::OP && crate::cell::takeover::is_on() {
-                let answer = crate::cell::takeover::run(&body)?;
-                s.replies.send(&header, orion_cuda::sys::CUDA_SUCCESS, 0, &answer)?;
-                continue;
-            }
-            execute(s, &header, &body, &mut reply)?;
-            s.has_passed(&header, &body);
-            if is_patch {
-                commands.consume(header.size as usize);
-            }
-            since_poll += 1;
+            take(s, &mut commands, &header, &mut body, &mut reply)?;
+            since_asked += 1;
             let waits = s.has_parked() || s.has_lent() || s.in_step.wanted() || freeing::has_freed(s);
-            // A client thread that keeps sending must not starve one that waits, nor hold on to what another freed.
-            if since_poll < 32 || !waits {
+            if since_asked < ASK_AFTER || !waits {
                 continue;
             }
         }
         if s.holds() {
             continue;
         }
-        since_poll = 0;
+        since_asked = 0;
         s.captures.rest(s.driver);
         freeing::release_fenced(s);
         let again = in_step::look(s);
-        if full {
+        if is_full {
             s.flush_ranges()?;
         }
-        if full || is_held_back || s.has_parked() || s.has_lent() || s.gate_watches() {
-            let is_waiting = is_held_back && !s.has_parked() && !s.has_lent();
-            s.look_at_gate(is_waiting.then(|| again.map_or(GATE_LOOK, |a| a.within.min(GATE_LOOK))));
-            s.poll_lent();
-            match s.poll_parked()? {
-                true => asking = Asking::default(),
-                false => asking.pause(spin.yields, |pause| match full {
-                    true => std::thread::sleep(pause),
-                    false => commands.sleep(pause),
-                }),
-            }
+        if is_full || is_held_back || s.has_parked() || s.has_lent() || s.gate_watches() {
+            let held_up = HeldUp { is_full, is_held_back, again };
+            ask(s, &mut commands, &mut asking, spin, &held_up)?;
             continue;
         }
         if freeing::has_freed(s) {
             freeing::release_freed(s);
         }
         // More commands may lie in the ring, and whoever waits for news would not count them as such.
-        if next.is_some() {
-            continue;
+        if next.is_none() {
+            rest(s, &mut commands, spin, again);
         }
-        if freeing::has_freed(s) {
-            let idle = Instant::now();
-            // The device is busy: look again in a moment, or when a command comes.
-            if !spin_briefly.until(|| commands.has_news() != Ok(false)) {
-                commands.sleep(again.map_or(Duration::from_millis(1), |a| a.within));
-            }
-            s.stats.idled(idle, 0, false);
-            continue;
-        }
-        if let Some(again) = again {
-            let idle = Instant::now();
-            let news = if again.may_sleep { spin_briefly } else { Spin { budget: again.within, ..spin_briefly } };
-            if !news.until(|| commands.has_news() != Ok(false))
-                && (again.may_sleep || !load::core_is_free(Instant::now()))
-            {
-                commands.sleep(again.within);
-            }
-            s.stats.idled(idle, 0, false);
-            continue;
-        }
-        let idle = Instant::now();
-        s.show_usage(idle);
-        let (mut looks, mut slept) = (0, false);
-        let has_news = || {
-            looks += 1;
-            commands.has_news() != Ok(false)
-        };
-        if !spin.until(has_news) {
-            s.stats.sleeps(idle);
-            // A sleep that ends because it is over is no reason to look for another 20 ms.
-            while commands.has_news() == Ok(false) {
-                commands.sleep(s.rests_at_gate());
-                slept = true;
-            }
-        }
-        s.stats.idled(idle, looks, slept);
     }
+}
+
+/// Takes one command out of the ring and executes it.
+// Twice in the code rather than called: this is the way of every command.
+#[inline(always)]
+fn take(
+    s: &mut Session,
+    commands: &mut Consumer,
+    header: &Header,
+    body: &mut Vec<u8>,
+    reply: &mut Vec<u8>,
+) -> Result<(), Fault> {
+    commands.body(header, body);
+    let at = Position { end: commands.passed() + u64::from(header.size), capacity: commands.capacity() };
+    s.stats.takes(header, &at, || commands.published());
+    // A patch can be seen in the ring until it is applied: who looks ahead for the end of a host function must
+    // not pass by what the function wrote.
+    let is_patch = header.op == op::HEAP_PATCH;
+    if !is_patch {
+        commands.consume(header.size as usize);
+    }
+    #[cfg(debug_assertions)]
+    if header.op == crate::cell::takeover::OP && crate::cell::takeover::is_on() {
+        let answer = crate::cell::takeover::run(body)?;
+        return s.replies.send(header, orion_cuda::sys::CUDA_SUCCESS, 0, &answer);
+    }
+    execute(s, header, body, reply)?;
+    s.has_passed(header, body);
+    if is_patch {
+        commands.consume(header.size as usize);
+    }
+    Ok(())
+}
+
+/// Why the next command is not taken, or who waits meanwhile.
+struct HeldUp {
+    is_full: bool,
+    is_held_back: bool,
+    again: Option<Again>,
+}
+
+/// Asks the device about calls that are parked and copies under way, and what the arbiter says.
+fn ask(
+    s: &mut Session,
+    commands: &mut Consumer,
+    asking: &mut Asking,
+    spin: Spin,
+    held_up: &HeldUp,
+) -> Result<(), Fault> {
+    let is_waiting = held_up.is_held_back && !s.has_parked() && !s.has_lent();
+    s.look_at_gate(is_waiting.then(|| held_up.again.as_ref().map_or(GATE_LOOK, |a| a.within.min(GATE_LOOK))));
+    s.poll_lent();
+    match s.poll_parked()? {
+        true => *asking = Asking::default(),
+        false => asking.pause(spin.yields, |pause| match held_up.is_full {
+            true => std::thread::sleep(pause),
+            false => commands.sleep(pause),
+        }),
+    }
+    Ok(())
+}
+
+/// Waits for news: nothing is to be done, unless what was freed, or memory kept in step, is to be looked at again.
+fn rest(s: &mut Session, commands: &mut Consumer, spin: Spin, again: Option<Again>) {
+    let spin_briefly = Spin { budget: Duration::from_micros(50), ..spin };
+    let idle = Instant::now();
+    if freeing::has_freed(s) {
+        // The device is busy: look again in a moment, or when a command comes.
+        if !spin_briefly.until(|| commands.has_news() != Ok(false)) {
+            commands.sleep(again.map_or(Duration::from_millis(1), |a| a.within));
+        }
+        s.stats.idled(idle, 0, false);
+        return;
+    }
+    if let Some(again) = again {
+        let news = if again.may_sleep { spin_briefly } else { Spin { budget: again.within, ..spin_briefly } };
+        if !news.until(|| commands.has_news() != Ok(false)) && (again.may_sleep || !load::core_is_free(Instant::now()))
+        {
+            commands.sleep(again.within);
+        }
+        s.stats.idled(idle, 0, false);
+        return;
+    }
+    s.show_usage(idle);
+    let (mut looks, mut slept) = (0, false);
+    let has_news = || {
+        looks += 1;
+        commands.has_news() != Ok(false)
+    };
+    if !spin.until(has_news) {
+        s.stats.sleeps(idle);
+        // A sleep that ends because it is over is no reason to look for another 20 ms.
+        while commands.has_news() == Ok(false) {
+            commands.sleep(s.rests_at_gate());
+            slept = true;
+        }
+    }
+    s.stats.idled(idle, looks, slept);
 }
 
 /// How the device is asked about what is waited for: again and again while a core is free for that, else ever more

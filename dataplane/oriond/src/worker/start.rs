@@ -9,12 +9,12 @@ use std::sync::{Arc, Mutex};
 
 use orion_cuda::driver::Driver;
 use orion_cuda::sys::*;
-use orion_ring::Memory;
 use orion_ring::memory::{Layout, Which};
+use orion_ring::{Memory, Producer};
 use orion_telemetry::events::of_session;
 use orion_telemetry::{OwnPage, Recorder};
 use orion_wire::agent::Gpu;
-use orion_wire::hello::{Device, Welcome};
+use orion_wire::hello::{Device, Start, Welcome};
 use orion_wire::lease::{Vgpu as Leased, gpu_name};
 use orion_wire::message::carrier::DEVICES_MAX;
 use orion_wire::view::{ATTRIBUTES, Offer};
@@ -349,12 +349,7 @@ fn serve(
     limit(&mut devices, &limits);
     meter.begin(&devices.iter().map(|device| device.total_memory).collect::<Vec<_>>());
     let registered = registered(&warm.vgpus, &devices);
-    let ledger = limits.iter().any(Option::is_some).then(|| {
-        let limits: Vec<u64> = devices.iter().map(|device| device.total_memory).collect();
-        let mut ledger = Ledger::new(&limits);
-        ledger.show(Arc::clone(&meter));
-        Arc::new(Mutex::new(ledger))
-    });
+    let ledger = ledger(&limits, &devices, &meter);
     let is_software = driver::is_software(&options.driver);
     let accounts =
         ledger.as_ref().map(|ledger| Accounts::new(ledger.clone(), driver::rounding(&options.driver), is_software));
@@ -380,39 +375,14 @@ fn serve(
     let ring = |e: std::io::Error| format!("mapping a ring failed: {e}");
     let commands = memory.consumer(Which::Command).map_err(ring)?;
     let replies = memory.producer(Which::Reply).map_err(ring)?;
-    let (replies, arrivals) = match start.pages.must_bring() {
-        false => (replies::Replies::Alone(replies), None),
-        true => {
-            let arrivals = arrivals::Arrivals::new(replies);
-            (replies::Replies::BehindArrivals(Arc::clone(&arrivals)), Some(arrivals))
-        }
-    };
+    let (replies, arrivals) = answers(&start, replies);
     let events = replies::Events::new(memory.producer(Which::Event).map_err(ring)?);
     // From here on descriptors 1 and 2 are the session's.
     let output = output::Output::capture(events.clone()).map_err(|e| format!("capturing output failed: {e}"))?;
     attachment.started().map_err(|e| format!("starting the session failed: {e}"))?;
-    let (session, budget) = (assign.session, warm.budget);
     let attachment = Arc::new(attachment);
-    let watched = Arc::clone(&attachment);
-    let mut drift = ledger.filter(|_| is_software).map(|ledger| Drift::new(ledger, &warm.devices, &warm.vgpus));
-    // Its name says whose worker this is, to who looks from outside: orion-probe.
-    std::thread::Builder::new()
-        .name(format!("watch {session}"))
-        .spawn(move || {
-            let objection = watched.wait_until_gone(budget::LOOK_INTERVAL, || {
-                if let Some(line) = drift.as_mut().and_then(Drift::look) {
-                    lines::warn(&format!("session {session}: {line}"));
-                }
-                budget.objection()
-            });
-            if let Some(why) = &objection {
-                lines::warn(&format!("session {session} ended: {why}"));
-            }
-            // The driver frees everything the process had; there is nobody left to answer to.
-            // SAFETY: ends the process without running anything else of it.
-            unsafe { libc::_exit(objection.is_some().into()) };
-        })
-        .map_err(|e| format!("starting the watcher failed: {e}"))?;
+    let drift = ledger.filter(|_| is_software).map(|ledger| Drift::new(ledger, &warm.devices, &warm.vgpus));
+    watch(assign.session, Arc::clone(&attachment), warm.budget, drift)?;
     driver_log::listen(warm.driver);
     let devices = warm.vgpus.iter().map(|vgpu| vgpu.device).collect::<Vec<_>>();
     let gate = seats.map(|(page, bell)| Gate::new(page, bell, &devices));
@@ -441,6 +411,51 @@ fn serve(
         Ok(()) => Ok(()),
         Err(fault) => Err(format!("session {} ended: the client broke the protocol: {fault}", assign.session)),
     }
+}
+
+/// Who counts the session's memory, where it has a limit.
+fn ledger(limits: &[Option<u64>], devices: &[Device], meter: &Arc<Meter>) -> Option<Arc<Mutex<Ledger>>> {
+    limits.iter().any(Option::is_some).then(|| {
+        let limits: Vec<u64> = devices.iter().map(|device| device.total_memory).collect();
+        let mut ledger = Ledger::new(&limits);
+        ledger.show(Arc::clone(meter));
+        Arc::new(Mutex::new(ledger))
+    })
+}
+
+/// The way of replies: behind what arrives of the host's memory, where bytes must be brought.
+fn answers(start: &Start, replies: Producer) -> (replies::Replies, Option<arrivals::Shared>) {
+    if !start.pages.must_bring() {
+        return (replies::Replies::Alone(replies), None);
+    }
+    let arrivals = arrivals::Arrivals::new(replies);
+    (replies::Replies::BehindArrivals(Arc::clone(&arrivals)), Some(arrivals))
+}
+
+/// Ends the worker when its client is gone, or has more of the host's memory than it may.
+fn watch(
+    session: u64,
+    attachment: Arc<Attachment>,
+    budget: budget::Budget,
+    mut drift: Option<Drift>,
+) -> Result<(), String> {
+    // Its name says whose worker this is, to who looks from outside: orion-probe.
+    let watcher = std::thread::Builder::new().name(format!("watch {session}"));
+    let started = watcher.spawn(move || {
+        let objection = attachment.wait_until_gone(budget::LOOK_INTERVAL, || {
+            if let Some(line) = drift.as_mut().and_then(Drift::look) {
+                lines::warn(&format!("session {session}: {line}"));
+            }
+            budget.objection()
+        });
+        if let Some(why) = &objection {
+            lines::warn(&format!("session {session} ended: {why}"));
+        }
+        // The driver frees everything the process had; there is nobody left to answer to.
+        // SAFETY: ends the process without running anything else of it.
+        unsafe { libc::_exit(objection.is_some().into()) };
+    });
+    started.map(drop).map_err(|e| format!("starting the watcher failed: {e}"))
 }
 
 /// What oriond's log has of a session's vGPUs.

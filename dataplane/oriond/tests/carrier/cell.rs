@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
-use crate::harness::{Client, Oriond, Transport, VARIABLE, hello, wait_until};
+use crate::harness::{Client, DIE, Oriond, Transport, VARIABLE, hello, is_alive, runs, wait_until, words};
 use orion_transport::client::Tuning;
 use orion_wire::{Reader, Writer};
 
@@ -33,6 +33,29 @@ fn a_worker_has_no_rights() {
         assert_eq!(status(pid, "CapBnd"), "0000000000000000");
         assert_eq!(status(pid, "Groups"), "");
     }
+}
+
+/// The kernel ends him who has most of the memory, and the tenant's is in the worker.
+#[test]
+fn a_worker_is_not_spared_when_memory_runs_out_though_oriond_is() {
+    let server = Oriond::start(&["--warm", "1"]);
+    // None of one that has ended in between.
+    let adjusted = |pid: u32| -> Option<i32> {
+        std::fs::read_to_string(format!("/proc/{pid}/oom_score_adj")).ok()?.trim().parse().ok()
+    };
+    // Who is begun before oriond is spared inherits nothing, and is none of those that are looked at.
+    wait_until("the warm worker", || server.workers().len() == 1);
+    let old: Vec<u32> = server.workers();
+    let spared = if std::fs::write(format!("/proc/{}/oom_score_adj", server.pid()), "-900").is_ok() { -900 } else { 7 };
+    std::fs::write(format!("/proc/{}/oom_score_adj", server.pid()), spared.to_string())
+        .expect("more is always allowed");
+    let _client = Client::attach(&server, Transport::Shm);
+    // One that is being begun is oriond's child, and like it, for a moment.
+    wait_until("a worker that is begun after that, and not spared", || {
+        let new: Vec<u32> = server.workers().into_iter().filter(|pid| !old.contains(pid)).collect();
+        !new.is_empty() && new.iter().all(|pid| adjusted(*pid) == Some(spared.max(0)))
+    });
+    assert_eq!(adjusted(server.pid()), Some(spared));
 }
 
 #[test]
@@ -118,9 +141,13 @@ fn a_worker_holds_no_descriptor_but_its_session_s() {
     let client = Client::attach(&server, Transport::Shm);
     let all = descriptors(client.welcome.worker_pid);
     let names: Vec<String> = all.iter().map(|p| p.display().to_string()).collect();
-    // Both control sockets, the attach socket and the session's memory, with /dev/null three times.
+    // Both control sockets, the attach socket and the session's memory, with /dev/null three times, and what it may
+    // read of /proc.
     for name in &names {
-        let known = name == "/dev/null" || name.starts_with("socket:") || name.starts_with("/memfd:orion-session");
+        let known = name == "/dev/null"
+            || name.starts_with("socket:")
+            || name.starts_with("/memfd:orion-session")
+            || name.starts_with("/proc/");
         assert!(known, "{names:?}");
     }
     assert_eq!(names.iter().filter(|n| n.starts_with("socket:")).count(), 3, "{names:?}");
@@ -129,16 +156,22 @@ fn a_worker_holds_no_descriptor_but_its_session_s() {
 
 #[test]
 fn a_layer_that_is_left_out_is_said_and_can_be_insisted_on() {
-    let server = Oriond::start(&["--isolation-off", "user"]);
-    server.wait_for_log(&["WARN", "workers are not fully isolated", "layer=user", "--isolation-off user"]);
-    drop(server);
-    let output = std::process::Command::new(env!("CARGO_BIN_EXE_oriond"))
-        .args(["serve", "--driver", "echo", "--socket", "none", "--listen", "127.0.0.1:0"])
-        .args(["--isolation-off", "user", "--require-isolation"])
-        .output()
-        .expect("starting oriond");
-    let text = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success() && text.contains("refusing to serve without the layer user"), "{text}");
+    for layer in ["user", "namespaces", "pid", "landlock", "seccomp"] {
+        let server = Oriond::start(&["--isolation-off", layer]);
+        let (field, option) = (format!("layer={layer}"), format!("--isolation-off {layer}"));
+        server.wait_for_log(&["WARN", "workers are not fully isolated", &field, &option]);
+        // Nor does it take another layer along.
+        assert_eq!(Client::attach(&server, Transport::Shm).call(0x101, &[1; 8]), [1; 8], "without {layer}");
+        drop(server);
+        let output = std::process::Command::new(env!("CARGO_BIN_EXE_oriond"))
+            .args(["serve", "--driver", "echo", "--socket", "none", "--listen", "127.0.0.1:0"])
+            .args(["--isolation-off", layer, "--require-isolation"])
+            .output()
+            .expect("starting oriond");
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && text.contains("refusing to serve without the layer"), "{text}");
+        assert!(!is_root() || text.contains(&format!("without the layer {layer}")), "{text}");
+    }
 }
 
 #[test]
@@ -152,12 +185,15 @@ fn what_a_worker_says_is_one_line_of_the_log() {
     server.wait_for_log(&["WARN", "worker says", "record ends inside a byte string", &worker]);
 }
 
-fn may_separate() -> bool {
-    let may = !Oriond::start(&[]).log().contains("layer=namespaces");
-    if !may {
-        eprintln!("namespaces cannot be made here; oriond says why");
+fn has(layer: &str) -> bool {
+    let server = Oriond::start(&[]);
+    // What is not there is said before.
+    server.wait_for_log(&["worker warm"]);
+    let has = !server.log().contains(&format!("layer={layer}"));
+    if !has {
+        eprintln!("there is no layer {layer} here; oriond says why");
     }
-    may
+    has
 }
 
 fn namespace(pid: u32, kind: &str) -> PathBuf {
@@ -168,7 +204,7 @@ fn namespace(pid: u32, kind: &str) -> PathBuf {
 /// file of /dev/shm.
 #[test]
 fn a_worker_has_a_network_and_shared_memory_of_its_own() {
-    if !may_separate() {
+    if !has("namespaces") {
         return;
     }
     let planted = format!("/dev/shm/orion-planted-{}", std::process::id());
@@ -190,7 +226,7 @@ fn a_worker_has_a_network_and_shared_memory_of_its_own() {
 
 #[test]
 fn workers_of_one_tenant_share_namespaces() {
-    if !may_separate() {
+    if !has("namespaces") {
         return;
     }
     let server = Oriond::start(&["--warm", "2", "--one-tenant"]);
@@ -222,4 +258,143 @@ fn sessions_of_one_tenant_have_one_user_and_those_of_several_never() {
     assert_eq!(first, second);
     let [first, second] = users(&["--one-tenant"], Transport::Shm);
     assert_eq!(first, second);
+}
+
+/// Those that a worker's /proc shows.
+fn seen_by(worker: u32) -> Vec<u32> {
+    let folder = std::fs::read_dir(format!("/proc/{worker}/root/proc")).expect("root looks");
+    let mut all: Vec<u32> = folder.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect();
+    all.sort_unstable();
+    all
+}
+
+/// Its number there.
+fn own_number(worker: u32) -> u32 {
+    status(worker, "NSpid").split_whitespace().last().expect("there is one").parse().expect("a number")
+}
+
+#[test]
+fn a_worker_is_the_only_process_of_its_namespace_and_the_host_knows_its_number() {
+    if !has("pid") {
+        return;
+    }
+    let server = Oriond::start(&["--warm", "2"]);
+    let mut clients = [Client::attach(&server, Transport::Shm), Client::attach(&server, Transport::Shm)];
+    let [first, second] = [0, 1].map(|i| clients[i].welcome.worker_pid);
+    assert_eq!(HashSet::from([first, second, server.pid()].map(|pid| namespace(pid, "pid"))).len(), 3);
+    for pid in [first, second] {
+        assert!(server.workers().contains(&pid));
+        assert_eq!((own_number(pid), seen_by(pid)), (1, vec![1]));
+        server.wait_for_log(&["session begins", &format!("worker={pid} ")]);
+    }
+    assert_eq!(server.holder(), None);
+    // The old one is below it, and nobody there can take the new one away.
+    let mounts = std::fs::read_to_string(format!("/proc/{first}/mountinfo")).expect("root looks");
+    assert_eq!(mounts.lines().filter(|line| line.split(' ').nth(4) == Some("/proc")).count(), 2, "{mounts}");
+    clients.iter_mut().for_each(|client| assert_eq!(client.call(0x101, &[1; 8]), [1; 8]));
+}
+
+/// `cuIpc…` handles hold a number, by which the driver knows its own process's.
+#[test]
+fn workers_of_one_tenant_have_different_numbers_of_one_namespace() {
+    if !has("pid") {
+        return;
+    }
+    let server = Oriond::start(&["--warm", "2", "--one-tenant"]);
+    let clients = [Client::attach(&server, Transport::Shm), Client::attach(&server, Transport::Shm)];
+    let [first, second] = [0, 1].map(|i| clients[i].welcome.worker_pid);
+    let holder = server.holder().expect("it is there before the first worker");
+    assert_eq!(HashSet::from([first, second, holder].map(|pid| namespace(pid, "pid"))).len(), 1);
+    assert_ne!(namespace(first, "pid"), namespace(server.pid(), "pid"));
+    assert_eq!(own_number(holder), 1);
+    assert_ne!(own_number(first), own_number(second));
+    let seen = seen_by(first);
+    for pid in [holder, first, second] {
+        assert!(seen.contains(&own_number(pid)), "{seen:?}");
+    }
+    assert!(!seen.contains(&server.pid()) && !seen.contains(&std::process::id()), "{seen:?}");
+    // It is nobody's who runs there, and has nothing.
+    assert_ne!(status(holder, "Uid"), status(first, "Uid"));
+    assert_eq!((status(holder, "CapEff"), status(holder, "NoNewPrivs")), ("0".repeat(16), "1".into()));
+    assert_eq!(descriptors(holder).iter().filter(|path| *path != &PathBuf::from("/dev/null")).count(), 1);
+}
+
+#[test]
+fn a_holder_that_ends_takes_its_workers_along_and_another_takes_its_place() {
+    if !has("pid") {
+        return;
+    }
+    let server = Oriond::start(&["--one-tenant"]);
+    for _ in 0..3 {
+        let mut client = Client::attach(&server, Transport::Shm);
+        let (holder, worker) = (server.holder().expect("there are workers"), client.welcome.worker_pid);
+        // SAFETY: a signal to a process of this test.
+        unsafe { libc::kill(holder as i32, libc::SIGKILL) };
+        while client.reply_or_lost().is_some() {}
+        server.wait_for_log(&["WARN", "worker died", &format!("worker={worker} "), "signal 9"]);
+        server.wait_for_log(&["WARN", "another is started", &format!("holder={holder}")]);
+        let mut client = Client::attach(&server, Transport::Shm);
+        assert_eq!(client.call(0x101, &[1; 8]), [1; 8]);
+        let worker = client.welcome.worker_pid;
+        assert!(!seen_by(worker).is_empty() && own_number(worker) > 1);
+        // Its /proc is not piled on those of before.
+        let mounts = std::fs::read_to_string(format!("/proc/{worker}/mountinfo")).expect("root looks");
+        assert_eq!(mounts.lines().filter(|line| line.split(' ').nth(4) == Some("/proc")).count(), 2, "{mounts}");
+        wait_until("the old one to be reaped", || !is_alive(holder));
+    }
+}
+
+#[test]
+fn no_process_is_left_of_an_oriond_that_was_killed_or_told_to_end() {
+    for arguments in [&["--warm", "2"][..], &["--warm", "2", "--one-tenant"]] {
+        for signal in [libc::SIGKILL, libc::SIGTERM] {
+            let server = Oriond::start(arguments);
+            let _client = Client::attach(&server, Transport::Shm);
+            wait_until("all workers", || server.workers().len() == 3);
+            let mut all = server.workers();
+            all.extend(server.holder());
+            // SAFETY: a signal to our own child.
+            unsafe { libc::kill(server.pid() as i32, signal) };
+            for pid in all {
+                wait_until("its end", || !runs(pid));
+            }
+        }
+    }
+}
+
+/// The first process of a namespace ignores what it has no handler for.
+#[test]
+fn a_worker_ends_by_each_signal_and_the_log_has_its_number() {
+    let server = Oriond::start(&["--warm", "1"]);
+    let numbers = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT, libc::SIGUSR1, libc::SIGRTMIN()];
+    // nohup, and shells for what they start in the background, have some ignored by whatever comes of it.
+    for number in numbers.into_iter().filter(|number| !is_ignored(*number)) {
+        let mut client = Client::attach(&server, Transport::Shm);
+        // SAFETY: a signal to a process of this test.
+        unsafe { libc::kill(client.welcome.worker_pid as i32, number) };
+        while client.reply_or_lost().is_some() {}
+        let worker = format!("worker={} ", client.welcome.worker_pid);
+        server.wait_for_log(&["WARN", "worker died", &worker, &format!("signal {number}")]);
+    }
+}
+
+fn is_ignored(number: i32) -> bool {
+    // SAFETY: a place of our own.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(number, std::ptr::null(), &mut action) == 0 && action.sa_sigaction == libc::SIG_IGN
+    }
+}
+
+/// By its own doing.
+#[test]
+fn a_worker_that_aborts_or_faults_is_in_the_log_with_the_signal() {
+    let server = Oriond::start(&["--warm", "1"]);
+    for (body, signal) in [(&[][..], "signal 6"), (&words(&[4096]), "signal 11")] {
+        let mut client = Client::attach(&server, Transport::Shm);
+        client.start(DIE, body);
+        while client.reply_or_lost().is_some() {}
+        let worker = format!("worker={} ", client.welcome.worker_pid);
+        server.wait_for_log(&["WARN", "worker died", &worker, signal]);
+    }
 }

@@ -2,7 +2,8 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -13,13 +14,14 @@ use std::time::{Duration, Instant};
 use orion_transport::carrier::{self, Listener};
 use orion_transport::channel::Channel;
 use orion_transport::client::{Caller, Server, Tuning};
-use orion_wire::hello::{Challenge, Hello, Start, frame, kind};
+use orion_transport::socket::receive_timeout;
+use orion_wire::hello::{Challenge, FRAME_HEADER_BYTES, Hello, Start, frame, kind};
 use orion_wire::refusal::{Reason, Refusal};
 use orion_wire::version::{Release, Version};
 
 use crate::harness::{
-    Client, Oriond, TOKEN, Transport, first_words, hello, is_alive, over_tcp, read_rest, request, token, wait_until,
-    write_token,
+    Client, Oriond, TOKEN, Transport, first_words, hello, is_alive, new_folder, over_tcp, read_rest, request, token,
+    wait_until, write_token,
 };
 use crate::on_each_carrier;
 
@@ -298,8 +300,8 @@ fn a_file_of_settings_is_served_by_and_the_command_line_decides() {
     let attached = carrier::attach(&over_tcp(&server.tcp), &stranger, Tuning::default(), Listener::NOBODY);
     assert!(attached.map_err(|no| no.text).expect("attaching").security.words().contains("insecure: no token"));
     // The levels of the two logs are their own.
-    let kept = std::fs::read_to_string(&log).expect("a log file");
-    assert!(kept.contains("INFO serving"), "{kept}");
+    let kept = || std::fs::read_to_string(&log).expect("a log file");
+    wait_until("INFO in the log file", || kept().contains("INFO serving"));
     assert!(!server.log().contains("INFO serving"));
     let shown = Command::new(env!("CARGO_BIN_EXE_oriond")).args(["serve", "--show-config", "--config", &file]).output();
     let shown = String::from_utf8(shown.expect("starting oriond").stdout).expect("text");
@@ -387,6 +389,35 @@ on_each_carrier! {
     }
 }
 
+/// Those that have some are heard meanwhile.
+#[test]
+fn who_comes_when_no_descriptor_is_left_is_refused_and_not_tried_again_and_again() {
+    let server = Oriond::start(&["--engines", "1"]);
+    let first = Client::attach(&server, Transport::Shm);
+    server.descriptors_at_rest();
+    let few_more = |count: usize| {
+        let (oriond, mut limit) = (server.pid() as i32, libc::rlimit { rlim_cur: 0, rlim_max: 0 });
+        // SAFETY: a process of this test's, and a local.
+        assert_eq!(unsafe { libc::prlimit(oriond, libc::RLIMIT_NOFILE, std::ptr::null(), &mut limit) }, 0);
+        // The limit is of numbers, of which some may be free below others.
+        let free = (0_u64..).filter(|number| !server.has_descriptor(*number));
+        limit.rlim_cur = free.take(count + 1).last().expect("there is no end of them");
+        // SAFETY: the same.
+        assert_eq!(unsafe { libc::prlimit(oriond, libc::RLIMIT_NOFILE, &limit, std::ptr::null_mut()) }, 0);
+    };
+    // One for the connection.
+    few_more(1);
+    let (reason, text) = refusal(&server, Transport::Shm, &hello());
+    assert_eq!(reason, Reason::NoWorker);
+    assert!(text.contains("no session can be begun: making a session's") && text.contains("ulimit -n"), "{text}");
+    server.wait_for_log(&["making a session's"]);
+    assert_eq!(server.log().matches("making a session's").count(), 1, "{}", server.log());
+    drop(first);
+    server.wait_for_log(&["session ends"]);
+    few_more(64);
+    Client::attach(&server, Transport::Shm);
+}
+
 on_each_carrier! {
     fn the_place_of_a_session_that_is_about_to_end_is_waited_for(server: &Oriond, transport: Transport) {
         let _ = server;
@@ -463,10 +494,49 @@ fn silent_connections_are_closed_and_do_not_keep_others_out() {
     let mut silent: Vec<TcpStream> = (0..300).map(|_| TcpStream::connect(&server.tcp).expect("connecting")).collect();
     // The oldest went when there were too many.
     assert!(read_rest(&mut silent[0]).is_empty());
-    assert!(begin.elapsed() < Duration::from_secs(3));
+    made_room_for_others(&server, &silent[0]);
     Client::attach(&server, Transport::Tcp);
     assert!(read_rest(&mut silent[299]).is_empty());
     assert!(begin.elapsed() >= Duration::from_secs(4), "closed after {:?}", begin.elapsed());
+}
+
+/// It was the first one to go, and not because its time was over.
+pub fn made_room_for_others(server: &Oriond, silent: &TcpStream) {
+    let peer = format!("peer=tcp:{} so_far=1", silent.local_addr().expect("an address"));
+    server.wait_for_log(&["closed a connection that has no session, to make room for others", &peer]);
+}
+
+/// Nobody knows yet what to tell them: a driver takes seconds to begin, and this one never does.
+#[test]
+fn who_asks_before_a_worker_is_ready_takes_no_more_room_than_a_stranger() {
+    let folder = new_folder();
+    let (source, driver, socket) = (folder.join("driver.c"), folder.join("driver.so"), folder.join("socket"));
+    // Workers, who are other users, read it.
+    std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o755)).expect("chmod");
+    let text = "#include <unistd.h>\n__attribute__((constructor)) static void stay(void) { for (;;) pause(); }\n";
+    std::fs::write(&source, text).expect("writing");
+    let made = Command::new("cc").args(["-shared", "-fPIC", "-o"]).args([&driver, &source]).output();
+    let made = made.expect("there is a C compiler");
+    assert!(made.status.success(), "{made:?}");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_oriond"));
+    let mut server = Oriond::start_as(command.args(["serve", "--driver"]).arg(&driver).arg("--socket").arg(&socket));
+    server.socket = socket;
+    let ask = |_| {
+        let mut channel = server.dial(Transport::Shm);
+        let (said, _) = request(&mut channel, &hello());
+        channel.send_frame(kind::ASK, &said[FRAME_HEADER_BYTES..], &[]).expect("it listens");
+        receive_timeout(channel.as_fd(), 20).expect("a socket");
+        channel
+    };
+    let mut all: Vec<Channel> = (0..200).map(ask).collect();
+    // Whoever stood longest went, until there were as many as one user may have.
+    for channel in &mut all[..200 - 64] {
+        let why = channel.recv_frame().map(drop).expect_err("nobody knows what to tell");
+        assert_eq!(why.kind(), std::io::ErrorKind::UnexpectedEof, "{why}");
+    }
+    server.wait_for_log(&["closed a connection that has no session, to make room for others"]);
+    drop(server);
+    std::fs::remove_dir_all(&folder).expect("removing");
 }
 
 #[test]

@@ -174,8 +174,8 @@ fn a_file_that_is_removed_is_told_and_who_has_it_goes_on() {
 fn a_program_of_a_guest_that_is_not_heard_of_any_more_loses_its_session() {
     let server = Oriond::start(&[]);
     let hostile = Hostile::of(&server);
-    hostile.begin(1, 9);
     let begin = Instant::now();
+    hostile.begin(1, 9);
     wait_until("the end of a session without a beat", || hostile.is_over(1, 9));
     // The door has no patience with who says nothing either; what is missed by its beat takes 11 s.
     assert!(begin.elapsed() >= Duration::from_secs(2), "{:?}", begin.elapsed());

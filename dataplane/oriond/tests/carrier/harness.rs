@@ -261,6 +261,16 @@ impl Oriond {
 
     /// Pids of its worker processes.
     pub fn workers(&self) -> Vec<u32> {
+        self.children().into_iter().filter(|pid| Some(*pid) != self.holder()).collect()
+    }
+
+    /// The process that holds the namespace of one tenant's workers.
+    pub fn holder(&self) -> Option<u32> {
+        let name = |pid: u32| std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        self.children().into_iter().find(|pid| name(*pid) == "oriond-holder\n")
+    }
+
+    fn children(&self) -> Vec<u32> {
         let children = std::fs::read_dir(format!("/proc/{}/task", self.pid())).expect("reading /proc");
         children
             .filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("children")).ok())
@@ -283,6 +293,10 @@ impl Oriond {
 
     pub fn descriptors(&self) -> usize {
         std::fs::read_dir(format!("/proc/{}/fd", self.pid())).expect("reading /proc").count()
+    }
+
+    pub fn has_descriptor(&self, number: u64) -> bool {
+        std::fs::symlink_metadata(format!("/proc/{}/fd/{number}", self.pid())).is_ok()
     }
 
     /// Mappings and resident KiB.
@@ -628,6 +642,11 @@ pub fn holds(does: bool, seen: impl FnOnce() -> String) -> Result<(), String> {
 pub fn is_alive(pid: u32) -> bool {
     // A zombie counts: it has not been reaped.
     std::path::Path::new(&format!("/proc/{pid}")).exists()
+}
+
+/// Not a zombie: an orphan that nobody reaps here still counts as ended.
+pub fn runs(pid: u32) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|s| !s.contains(") Z "))
 }
 
 pub fn pipe() -> (OwnedFd, OwnedFd) {

@@ -201,8 +201,9 @@ mod at_random {
                 assert_eq!(bystander.call(0x101, &[round; 8]), [round; 8]);
             }
             wait_until("every descriptor to be closed", || server.descriptors() <= idle);
-            let log = server.log();
-            assert_eq!(log.lines().filter(|l| l.contains("session ends")).count(), 24);
+            let ends = || server.log().lines().filter(|l| l.contains("session ends")).count();
+            wait_until("a line about each session's end", || ends() >= 24);
+            assert_eq!(ends(), 24);
         }
     }
 }

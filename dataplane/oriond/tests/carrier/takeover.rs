@@ -50,23 +50,29 @@ impl Taken {
     }
 
     fn call(&mut self, number: i64, arguments: &[Argument]) -> Answer {
-        let (result, trapped, _) = self.make(HERE, number, arguments);
-        match result {
+        self.call_that_writes(number, arguments).0
+    }
+
+    /// The bytes of the arguments too, as they are then.
+    fn call_that_writes(&mut self, number: i64, arguments: &[Argument]) -> (Answer, Vec<u8>) {
+        let (result, trapped, _, bytes) = self.make(HERE, number, arguments);
+        let answer = match result {
             _ if trapped => OffTheList,
             e if e < 0 => Error(-e as i32),
             result => Answer::Result(result),
-        }
+        };
+        (answer, bytes)
     }
 
     /// The number of threads that were all refused it, or the first other outcome.
     fn on_every_thread(&mut self, number: i64, arguments: &[Argument]) -> Result<u64, i64> {
         match self.make(ON_EVERY_THREAD, number, arguments) {
-            (0, _, threads) => Ok(threads),
-            (e, _, _) => Err(e),
+            (0, _, threads, _) => Ok(threads),
+            (e, ..) => Err(e),
         }
     }
 
-    fn make(&mut self, place: u64, number: i64, arguments: &[Argument]) -> (i64, bool, u64) {
+    fn make(&mut self, place: u64, number: i64, arguments: &[Argument]) -> (i64, bool, u64, Vec<u8>) {
         let (mut body, mut scratch) = (Vec::new(), Vec::new());
         body.word(place);
         body.word(number as u64);
@@ -89,8 +95,29 @@ impl Taken {
         let reply = self.client.call(OP, &body);
         let mut r = Reader::new(&reply);
         let (result, trapped) = (r.word().expect("a result"), r.word().expect("a flag"));
-        r.bytes().expect("the scratch bytes");
-        (result as i64, trapped == 1, r.word().expect("a count"))
+        let bytes = r.bytes().expect("the scratch bytes").to_vec();
+        (result as i64, trapped == 1, r.word().expect("a count"), bytes)
+    }
+
+    /// Those that /proc shows.
+    fn processes(&mut self) -> Vec<u64> {
+        let Answer::Result(folder) = self.open("/proc", libc::O_RDONLY | libc::O_DIRECTORY) else {
+            panic!("without Landlock it can be listed");
+        };
+        let (mut all, room) = (Vec::new(), vec![0; 32 << 10]);
+        loop {
+            let arguments = [Value(folder), Bytes(&room), Value(room.len() as i64)];
+            let (answer, bytes) = self.call_that_writes(libc::SYS_getdents64, &arguments);
+            let Answer::Result(length @ 1..) = answer else { return all };
+            let mut rest = &bytes[..length as usize];
+            while !rest.is_empty() {
+                // `struct linux_dirent64`: its own length behind two words, the name behind a byte.
+                let length = usize::from(u16::from_le_bytes([rest[16], rest[17]]));
+                let name = std::ffi::CStr::from_bytes_until_nul(&rest[19..length]).expect("the kernel ends it");
+                all.extend(name.to_str().ok().and_then(|name| name.parse::<u64>().ok()));
+                rest = &rest[length..];
+            }
+        }
     }
 
     fn open(&mut self, path: &str, flags: i32) -> Answer {
@@ -109,11 +136,14 @@ fn is_root() -> bool {
     unsafe { libc::getuid() == 0 }
 }
 
+fn without<'a>(layers: &[&'a str]) -> Vec<&'a str> {
+    layers.iter().flat_map(|layer| ["--isolation-off", layer]).collect()
+}
+
 /// Where nothing is closed, the same calls succeed: the tests below would see a hole.
 #[test]
 fn the_tests_of_a_taken_worker_see_what_is_open() {
-    let off = ["user", "namespaces", "landlock", "seccomp"].map(|layer| ["--isolation-off", layer]).concat();
-    let mut taken = Taken::new(&off);
+    let mut taken = Taken::new(&without(&["user", "namespaces", "pid", "landlock", "seccomp"]));
     assert!(matches!(taken.open("/etc/passwd", libc::O_RDONLY), Answer::Result(_)));
     assert!(matches!(
         taken.call(libc::SYS_socket, &[Value(libc::AF_INET.into()), Value(libc::SOCK_STREAM.into())]),
@@ -121,6 +151,9 @@ fn the_tests_of_a_taken_worker_see_what_is_open() {
     ));
     let other = taken.other.welcome.worker_pid;
     taken.expect("kill", libc::SYS_kill, &[Value(other.into()), Value(0)], Answer::Result(0));
+    taken.expect("getpid", libc::SYS_getpid, &[], Answer::Result(taken.client.welcome.worker_pid.into()));
+    let (other, all) = (u64::from(other), taken.processes());
+    assert!(all.contains(&other), "{all:?} without {other}");
     let executable = [Value(0), Value(4096), Value(7), Value(0x22), Value(-1), Value(0)];
     assert!(matches!(taken.call(libc::SYS_mmap, &executable), Answer::Result(_)));
     let passwd = [Value(libc::AT_FDCWD.into()), Bytes(b"/etc/passwd"), Value(0), Value(0)];
@@ -166,11 +199,16 @@ fn opens_no_file(driver: &str) {
     for path in &readable {
         if std::fs::symlink_metadata(path).is_ok() {
             // A link is denied where it leads, or before.
+            let is_closed = |answer: Answer| match path.starts_with("/proc/") {
+                // Other processes have other numbers there, or none.
+                true => answer == CLOSED || answer == Error(libc::ENOENT),
+                false => answer == CLOSED || answer == Error(libc::ENXIO),
+            };
             let answer = taken.open(path, libc::O_RDONLY);
-            assert!(answer == CLOSED || answer == Error(libc::ENXIO), "reading {path}: {answer:?}");
+            assert!(is_closed(answer), "reading {path}: {answer:?}");
             let arguments = [Bytes(path.as_bytes()), Value(libc::O_RDONLY.into())];
             let answer = taken.call(libc::SYS_open, &arguments);
-            assert!(answer == CLOSED || answer == Error(libc::ENXIO), "open({path}): {answer:?}");
+            assert!(is_closed(answer), "open({path}): {answer:?}");
         }
     }
     let new = folder.join("new").display().to_string();
@@ -209,6 +247,25 @@ fn a_taken_worker_opens_no_file() {
 #[test]
 fn a_taken_worker_with_a_driver_opens_no_file() {
     opens_no_file("soft");
+}
+
+/// The kernel forgets files of /proc where memory is short, and rules about them with them.
+#[test]
+fn what_a_worker_reads_of_proc_it_still_reads_when_memory_was_short() {
+    let mut taken = Taken::new(&[]);
+    let readable = ["/proc/self/maps", "/proc/self/statm", "/proc/meminfo", "/proc/sys/vm/overcommit_memory"];
+    for _ in 0..2 {
+        for path in readable {
+            let answer = taken.open(path, libc::O_RDONLY);
+            let Answer::Result(file) = answer else { panic!("{path}: {answer:?}") };
+            // What is open is not forgotten.
+            taken.expect("close", libc::SYS_close, &[Value(file)], Answer::Result(0));
+        }
+        assert_eq!(taken.open("/proc/self/environ", libc::O_RDONLY), CLOSED);
+        if let Err(e) = std::fs::write("/proc/sys/vm/drop_caches", "2") {
+            eprintln!("having the kernel forget files failed: {e}");
+        }
+    }
 }
 
 /// What the driver needs for events that processes share; nothing else opens by that.
@@ -279,7 +336,85 @@ fn a_taken_worker_reads_no_other_process() {
         taken.expect("move_pages", libc::SYS_move_pages, &[Value(pid)], REFUSED);
         taken.expect("migrate_pages", libc::SYS_migrate_pages, &[Value(pid)], REFUSED);
         taken.expect("get_robust_list", libc::SYS_get_robust_list, &[Value(pid)], OffTheList);
-        assert_eq!(taken.open(&format!("/proc/{pid}/mem"), libc::O_RDWR), CLOSED);
+        let answer = taken.open(&format!("/proc/{pid}/mem"), libc::O_RDWR);
+        assert!(answer == CLOSED || answer == Error(libc::ENOENT), "{answer:?}");
+    }
+}
+
+fn has_pid_layer() -> bool {
+    let server = Oriond::start(&[]);
+    // What is not there is said before.
+    server.wait_for_log(&["worker warm"]);
+    let has = !server.log().contains("layer=pid");
+    if !has {
+        eprintln!("pid namespaces cannot be made here; oriond says why");
+    }
+    has
+}
+
+/// By its namespace alone.
+#[test]
+fn a_taken_worker_sees_no_other_process() {
+    if !has_pid_layer() {
+        return;
+    }
+    let mut taken = Taken::new(&without(&["landlock", "seccomp"]));
+    taken.expect("getpid", libc::SYS_getpid, &[], Answer::Result(1));
+    taken.expect("getppid", libc::SYS_getppid, &[], Answer::Result(0));
+    assert_eq!(taken.processes(), [1]);
+    names_nobody(&mut taken);
+    taken.expect("kill of all", libc::SYS_kill, &[Value(-1), Value(0)], Error(libc::ESRCH));
+    assert_eq!(taken.other.call(0x101, &[1; 8]), [1; 8]);
+}
+
+#[test]
+fn a_taken_worker_of_one_tenant_sees_the_tenant_s_alone() {
+    if !has_pid_layer() {
+        return;
+    }
+    let mut arguments = without(&["landlock", "seccomp"]);
+    arguments.push("--one-tenant");
+    let mut taken = Taken::new(&arguments);
+    let Answer::Result(own) = taken.call(libc::SYS_getpid, &[]) else { panic!("it has a number") };
+    let all = taken.processes();
+    // What holds the namespace, the two, and one that is warm or about to be.
+    assert!((3..=4).contains(&all.len()) && all.contains(&1) && all.contains(&(own as u64)), "{own} of {all:?}");
+    names_nobody(&mut taken);
+    // Of another user, and the first of the namespace.
+    taken.expect("kill of the holder", libc::SYS_kill, &[Value(1), Value(9)], Error(libc::EPERM));
+    let memory = taken.open("/proc/1/mem", libc::O_RDONLY);
+    assert_eq!(memory, CLOSED);
+    assert_eq!(taken.other.call(0x101, &[1; 8]), [1; 8]);
+}
+
+/// The numbers by which the host knows processes are nobody's there.
+fn names_nobody(taken: &mut Taken) {
+    let workers = [&taken.client, &taken.other].map(|client| client.welcome.worker_pid);
+    for pid in [taken.server.pid(), workers[0], workers[1], std::process::id()] {
+        let of_nobody = Error(libc::ESRCH);
+        let path = format!("/proc/{pid}");
+        let pid = i64::from(pid);
+        taken.expect("kill", libc::SYS_kill, &[Value(pid), Value(0)], of_nobody);
+        taken.expect("pidfd_open", libc::SYS_pidfd_open, &[Value(pid), Value(0)], of_nobody);
+        taken.expect("tgkill", libc::SYS_tgkill, &[Value(pid), Value(pid), Value(0)], of_nobody);
+        taken.expect("ptrace", libc::SYS_ptrace, &[Value(libc::PTRACE_SEIZE.into()), Value(pid)], of_nobody);
+        taken.expect("sched_getscheduler", libc::SYS_sched_getscheduler, &[Value(pid)], of_nobody);
+        let status = [Bytes(path.as_bytes()), Bytes(&[0; 256])];
+        taken.expect(&path, libc::SYS_stat, &status, Error(libc::ENOENT));
+    }
+}
+
+/// Files' names may be asked about in a sealed worker too, and processes' were among them.
+#[test]
+fn a_sealed_worker_cannot_ask_which_processes_there_are() {
+    if !has_pid_layer() {
+        return;
+    }
+    let mut taken = Taken::new(&[]);
+    for pid in [taken.server.pid(), taken.other.welcome.worker_pid, std::process::id()] {
+        let path = format!("/proc/{pid}");
+        let status = [Bytes(path.as_bytes()), Bytes(&[0; 256])];
+        taken.expect(&path, libc::SYS_stat, &status, Error(libc::ENOENT));
     }
 }
 

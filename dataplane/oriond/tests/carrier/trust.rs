@@ -442,7 +442,7 @@ fn handshakes_that_stop_half_way_are_closed_and_keep_nobody_out() {
         .collect();
     // The oldest went when there were too many.
     let _ = stopped[0].read_to_end(&mut Vec::new());
-    assert!(begin.elapsed() < Duration::from_secs(4), "after {:?}", begin.elapsed());
+    crate::door::made_room_for_others(&server, &stopped[0]);
     let tuning = Tuning { lanes: 0, ..Tuning::default() };
     for _ in 0..4 {
         Client::try_attach(&server, Transport::Tls, &hello(), tuning).map_err(|no| no.text).expect("room for one more");

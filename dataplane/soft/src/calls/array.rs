@@ -78,11 +78,11 @@ api! {
         if ARRAYS.get(h).ok_or(CUDA_ERROR_INVALID_HANDLE)?.is_level {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        let a = ARRAYS.remove(h).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
+        // Copies that are queued look it up when they run.
         for s in c.every_stream() {
             s.wait_all();
         }
-        a.free();
+        ARRAYS.remove(h).ok_or(CUDA_ERROR_INVALID_HANDLE)?.free();
         Ok(())
     }
     fn cuMipmappedArrayCreate(out: *mut CUmipmappedArray, d: *const CUDA_ARRAY3D_DESCRIPTOR, levels: c_uint) {

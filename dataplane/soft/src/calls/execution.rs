@@ -12,7 +12,7 @@ use crate::api::{R, api, get, handle, list, put, put_some};
 use crate::graph::Work;
 use crate::launch::{KernelLaunch, pack_arguments};
 use crate::log::refuse;
-use crate::module::{self, Function, function_attribute, resolve};
+use crate::module::{self, Function, Prepared, function_attribute, resolve};
 use crate::ptx::decode::program::kernel_params;
 use crate::ptx::isa::program::Param;
 use crate::{context, enqueue, stream};
@@ -57,6 +57,53 @@ pub(super) fn param_info(params: &[Param], index: usize, offset: *mut usize, siz
     Ok(())
 }
 
+/// Most bytes of arguments that a launch may have.
+const PARAM_BYTES_MAX: usize = 32_764;
+
+/// Changes what `cuLaunch` launches a function with.
+fn prepare(f: CUfunction, change: impl FnOnce(&Function, &mut Prepared) -> R) -> R {
+    context::current()?.check()?;
+    let f = resolve(f, None)?;
+    f.settings.is_prepared.store(true, Ordering::Relaxed);
+    change(&f, &mut *f.settings.prepared.lock().map_err(|_| CUDA_ERROR_UNKNOWN)?)
+}
+
+fn set_argument(f: CUfunction, offset: c_int, value: &[u8]) -> R {
+    prepare(f, |_, prepared| {
+        let first = usize::try_from(offset).map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
+        let end = first.checked_add(value.len()).filter(|end| *end <= PARAM_BYTES_MAX);
+        let end = end.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        if prepared.values.len() < end {
+            prepared.values.resize(end, 0);
+        }
+        prepared.values[first..end].copy_from_slice(value);
+        Ok(())
+    })
+}
+
+fn launch_prepared(f: CUfunction, width: c_int, height: c_int, h: CUstream) -> R {
+    context::current()?.check()?;
+    let function = resolve(f, None)?;
+    let mut bytes = function.func().param_bytes as usize;
+    let mut prepared = function.settings.prepared.lock().map_err(|_| CUDA_ERROR_UNKNOWN)?.clone();
+    if prepared.param_bytes > bytes {
+        return Err(CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
+    }
+    prepared.values.resize(bytes, 0);
+    let mut packed: [*mut c_void; 5] = [
+        CU_LAUNCH_PARAM_BUFFER_POINTER_AS_INT as usize as *mut c_void,
+        prepared.values.as_mut_ptr().cast(),
+        CU_LAUNCH_PARAM_BUFFER_SIZE_AS_INT as usize as *mut c_void,
+        (&raw mut bytes).cast(),
+        std::ptr::null_mut(),
+    ];
+    let extra = if bytes == 0 { std::ptr::null_mut() } else { packed.as_mut_ptr() };
+    // What is negative is too large.
+    let grid = [width as u32, height as u32, 1];
+    let shape = Shape { grid, block: prepared.block, shared: prepared.shared, cooperative: false, cluster: None };
+    launch(f, shape, h, std::ptr::null_mut(), extra)
+}
+
 struct Shape {
     grid: [u32; 3],
     block: [u32; 3],
@@ -74,6 +121,11 @@ fn launch(f: CUfunction, s: Shape, h: CUstream, params: *mut *mut c_void, extra:
     }
     // SAFETY: the application's argument arrays.
     let bytes = unsafe { pack_arguments(&function, params, extra)? };
+    if function.settings.is_prepared.load(Ordering::Relaxed) {
+        // `cuLaunch` launches with what the last launch had, where nothing else is set.
+        let mut prepared = function.settings.prepared.lock().map_err(|_| CUDA_ERROR_UNKNOWN)?;
+        *prepared = Prepared { block: s.block, shared: s.shared, param_bytes: bytes.len(), values: bytes.clone() };
+    }
     let k = KernelLaunch::new(f, &s_ref.context, s.grid, s.block, s.shared, bytes, (s.cooperative, s.cluster))?;
     s_ref.wait_for_room();
     let end = enqueue::enqueue(&s_ref, Work::Kernel(Arc::new(k)))?;
@@ -138,6 +190,9 @@ api! {
         put(out, handle(&m))
     }
     fn cuFuncGetName(out: *mut *const c_char, f: CUfunction) {
+        if f.is_null() {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
         put(out, resolve(f, None)?.name.as_ptr())
     }
     fn cuFuncGetParamInfo(f: CUfunction, index: usize, offset: *mut usize, size: *mut usize) {
@@ -167,6 +222,50 @@ api! {
     ) {
         let shape = Shape { grid: [gx, gy, gz], block: [bx, by, bz], shared, cooperative: false, cluster: None };
         launch(f, shape, h, params, extra)
+    }
+    fn cuFuncSetBlockShape(f: CUfunction, x: c_int, y: c_int, z: c_int) {
+        prepare(f, |_, prepared| {
+            let block = [x as u32, y as u32, z as u32];
+            let threads = block.iter().try_fold(1u32, |all, n| all.checked_mul(*n));
+            if !matches!(threads, Some(1..=1024)) || block[2] > 64 {
+                return Err(CUDA_ERROR_INVALID_VALUE);
+            }
+            prepared.block = block;
+            Ok(())
+        })
+    }
+    fn cuFuncSetSharedSize(f: CUfunction, bytes: c_uint) {
+        prepare(f, |f, prepared| {
+            if bytes > f.dynamic_shared_max() {
+                return Err(CUDA_ERROR_INVALID_VALUE);
+            }
+            prepared.shared = bytes;
+            Ok(())
+        })
+    }
+    fn cuParamSetSize(f: CUfunction, bytes: c_uint) {
+        prepare(f, |_, prepared| {
+            if bytes as usize > PARAM_BYTES_MAX {
+                return Err(CUDA_ERROR_INVALID_VALUE);
+            }
+            prepared.param_bytes = bytes as usize;
+            Ok(())
+        })
+    }
+    fn cuParamSeti(f: CUfunction, offset: c_int, value: c_uint) { set_argument(f, offset, &value.to_ne_bytes()) }
+    fn cuParamSetf(f: CUfunction, offset: c_int, value: f32) { set_argument(f, offset, &value.to_ne_bytes()) }
+    fn cuParamSetv(f: CUfunction, offset: c_int, from: *mut c_void, bytes: c_uint) {
+        if bytes as usize > PARAM_BYTES_MAX || from.is_null() {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        set_argument(f, offset, &list(from.cast::<u8>(), bytes as usize)?)
+    }
+    fn cuLaunch(f: CUfunction) { launch_prepared(f, 1, 1, std::ptr::null_mut()) }
+    fn cuLaunchGrid(f: CUfunction, width: c_int, height: c_int) {
+        launch_prepared(f, width, height, std::ptr::null_mut())
+    }
+    fn cuLaunchGridAsync(f: CUfunction, width: c_int, height: c_int, h: CUstream) {
+        launch_prepared(f, width, height, h)
     }
     fn cuLaunchCooperativeKernel(
         f: CUfunction,

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 
 use orion_cuda::sys::*;
 
-use crate::api::{R, Raw, api, get, handle, list, put, put_some};
+use crate::api::{R, Raw, api, get, handle, list, put, put_some, text};
 use crate::clock::now_ns;
 use crate::condition::{CONDITIONS, Condition, NEXT_HANDLE};
 use crate::context::{self, Context, Stream, current_or};
@@ -19,13 +19,13 @@ use crate::copy::Copy3D;
 use crate::event::{EVENTS, Event};
 use crate::graph::{
     self, Conditional, EXECS, GRAPHS, Graph, GraphExec, NEXT_ID, NODES, Node, Step, Work, address, allocation, bodies,
-    exec, graph, lock, node,
+    exec, graph, lock, memory_of_graphs, node,
 };
 use crate::launch::{KernelLaunch, pack_arguments};
 use crate::log::refuse;
 use crate::memset::Set;
 use crate::stream_memory::mem_ops;
-use crate::{capture, conditional, cupti, memory, module, stream, vram};
+use crate::{capture, conditional, cupti, device, dot, module, stream};
 
 impl Graph {
     fn clone_graph(&self) -> R<Arc<Self>> {
@@ -1018,16 +1018,35 @@ api! {
         let s = step(&mut steps, &|node| node == h as usize)?;
         put(on, c_uint::from(s.enabled))
     }
-    fn cuDeviceGraphMemTrim(dev: CUdevice) { crate::device::check(dev).map(drop) }
+    fn cuGraphDebugDotPrint(h: CUgraph, path: *const c_char, _flags: c_uint) {
+        let (graph, path) = (graph(h)?, text(path)?);
+        std::fs::write(path, dot::drawn(&graph)?).map_err(|_| CUDA_ERROR_OPERATING_SYSTEM)
+    }
+    fn cuDeviceGraphMemTrim(dev: CUdevice) {
+        // What is freed is the device's again at once, where NVIDIA's driver keeps it for graphs until it is trimmed.
+        device::check(dev).map(drop)
+    }
     fn cuDeviceGetGraphMemAttribute(dev: CUdevice, attr: CUgraphMem_attribute, value: *mut c_void) {
-        let dev = crate::device::check(dev)?;
-        if attr > CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH {
+        let of_graphs = device::graph_memory(device::check(dev)?);
+        let bytes = match attr {
+            CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT | CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT => memory_of_graphs(dev),
+            CU_GRAPH_MEM_ATTR_USED_MEM_HIGH => of_graphs.used_most,
+            CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH => of_graphs.reserved_most,
+            _ => return Err(CUDA_ERROR_INVALID_VALUE),
+        };
+        put(value.cast::<u64>(), bytes)
+    }
+    fn cuDeviceSetGraphMemAttribute(dev: CUdevice, attr: CUgraphMem_attribute, value: *mut c_void) {
+        let mut of_graphs = device::graph_memory(device::check(dev)?);
+        let most = match attr {
+            CU_GRAPH_MEM_ATTR_USED_MEM_HIGH => &mut of_graphs.used_most,
+            CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH => &mut of_graphs.reserved_most,
+            _ => return Err(CUDA_ERROR_INVALID_VALUE),
+        };
+        if get(value.cast::<u64>())? != 0 {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        let owned = vram::all(|r| r.device == dev && r.flags & memory::GRAPH_OWNED != 0);
-        put(value.cast::<u64>(), owned.iter().map(|r| r.reach).sum::<u64>())
-    }
-    fn cuDeviceSetGraphMemAttribute(dev: CUdevice, _attr: CUgraphMem_attribute, _value: *mut c_void) {
-        crate::device::check(dev).map(drop)
+        *most = 0;
+        Ok(())
     }
 }

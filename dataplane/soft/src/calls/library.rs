@@ -154,9 +154,13 @@ api! {
         put(out, handle(&kernel(k)?.library.upgrade().ok_or(CUDA_ERROR_INVALID_HANDLE)?))
     }
     fn cuKernelGetName(out: *mut *const c_char, k: CUkernel) {
+        if k.is_null() {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
         put(out, kernel(k)?.name.as_ptr())
     }
     fn cuKernelGetParamInfo(k: CUkernel, index: usize, offset: *mut usize, size: *mut usize) {
+        context::current()?;
         param_info(&kernel(k)?.params, index, offset, size)
     }
     fn cuKernelGetAttribute(out: *mut c_int, attrib: CUfunction_attribute, k: CUkernel, dev: CUdevice) {

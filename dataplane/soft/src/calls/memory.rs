@@ -7,7 +7,7 @@ use std::ffi::c_uint;
 use orion_cuda::sys::*;
 
 use crate::api::{R, api, put, put_some};
-use crate::memory::{FREED, allocate, drop_range};
+use crate::memory::{FREED, allocate, give_back};
 use crate::vram::{self, Kind};
 use crate::{capture, context, device};
 
@@ -26,7 +26,7 @@ fn free(at: u64) -> R {
     for s in owner.streams_of_all() {
         s.wait_all();
     }
-    drop_range(&r);
+    give_back(&r);
     owner.check()
 }
 

@@ -7,7 +7,7 @@ use orion_cuda::sys::*;
 use crate::api::{R, Raw, api, get, put};
 use crate::array::{self, ARRAYS, Array, MIPMAPPED, element_bytes, is_layered};
 use crate::log::refuse;
-use crate::texture::{Address, Channel, Image, SURFACES, Surface, TEXTURES, Texture, surface, texture};
+use crate::texture::{Address, Channel, Image, SURFACES, Surface, TEXTURES, Texture};
 use crate::{context, vram};
 
 impl Channel {
@@ -195,8 +195,12 @@ fn new_texture(
     // Of linear memory a kernel reads single texels by number, and zero beside them.
     let normalised = t.flags & CU_TRSF_NORMALIZED_COORDINATES != 0 && !is_linear;
     let mipmapped = resource.resType == CU_RESOURCE_TYPE_MIPMAPPED_ARRAY;
-    if (linear && integer) || (mipmapped && !normalised) {
+    if (linear && wide) || (mipmapped && !normalised) {
         return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    // NVIDIA's driver makes such an object, as FFmpeg's bilinear filters show, and no document says what it samples.
+    if linear && integer {
+        return refuse("cuTexObjectCreate", "linear filtering of texels that are read as integers");
     }
     let mut modes = [Address::Border; 3];
     if !is_linear {
@@ -236,7 +240,7 @@ fn new_surface(resource: CUDA_RESOURCE_DESC) -> R<Surface> {
 
 /// The descriptions a texture was made with.
 fn described<T>(number: CUtexObject, f: impl Fn(&Texture) -> Option<T>) -> R<T> {
-    texture(number).and_then(|t| f(&t)).ok_or(CUDA_ERROR_INVALID_VALUE)
+    TEXTURES.get(number).and_then(|t| f(&t)).ok_or(CUDA_ERROR_INVALID_VALUE)
 }
 
 api! {
@@ -274,6 +278,6 @@ api! {
         SURFACES.remove(number)
     }
     fn cuSurfObjectGetResourceDesc(out: *mut CUDA_RESOURCE_DESC, number: CUsurfObject) {
-        put(out, surface(number).ok_or(CUDA_ERROR_INVALID_VALUE)?.description.0)
+        put(out, SURFACES.get(number).ok_or(CUDA_ERROR_INVALID_VALUE)?.description.0)
     }
 }

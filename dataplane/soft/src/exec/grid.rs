@@ -8,7 +8,8 @@ use crate::exec::block::Pause;
 use crate::exec::cluster::CLUSTER_BARRIER;
 use crate::exec::fault::{Fault, FaultKind};
 use crate::exec::lanes::Lanes;
-use crate::exec::state::{BARRIERS, Barrier, Block, Env, Frame, Launch, Peers, Start, Warp};
+use crate::exec::state::{BARRIERS, Barrier, Block, Env, Frame, Launch, Lines, Peers, Start, Warp};
+use crate::ptx::isa::operand::Reg;
 use crate::ptx::isa::program::Program;
 
 /// Warp instructions a block runs before its host thread looks for another one. Long enough that ordinary blocks end
@@ -74,7 +75,7 @@ impl Launch {
         let (entry, prologue) = (f.entry, f.prologue);
         let (cleared32, cleared64) = self.program.read_first(self.func).clone();
         let (r32, r64) = (vec![Lanes::default(); f.rows32 as usize], vec![Lanes::default(); f.rows64 as usize]);
-        self.start = Start { pc: entry, r32, r64, cleared32, cleared64 };
+        self.start = Start { pc: entry, r32, r64, cleared32, cleared64, ..Start::default() };
         if prologue == 0 {
             return;
         }
@@ -99,6 +100,11 @@ impl Launch {
             }
         }
         let Warp { r32, r64, .. } = warp;
+        let written = || program.code[entry as usize..(entry + prologue) as usize].iter().map(|ins| ins.d);
+        let rows32 = written().filter_map(|d| if let Reg::R32(i) = d { Some(i) } else { None });
+        let rows64 = written().filter_map(|d| if let Reg::R64(i) = d { Some(i) } else { None });
+        self.start.level32 = Lines::levels(rows32, |row| r32[row as usize][0]);
+        self.start.level64 = Lines::levels(rows64, |row| r64[row as usize][0]);
         (self.start.pc, self.start.r32, self.start.r64) = (entry + prologue, r32, r64);
     }
 

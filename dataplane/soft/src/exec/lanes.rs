@@ -1,5 +1,10 @@
 //! What each lane of a warp has.
 
+// UNSAFETY: vector instructions that every x86-64 has.
+
+use std::arch::x86_64::{
+    _mm_cmpeq_epi32, _mm_loadu_si128, _mm_movemask_epi8, _mm_packs_epi16, _mm_packs_epi32, _mm_set1_epi32,
+};
 use std::ops::{Deref, DerefMut};
 
 use crate::ptx::isa::operand::ShflMode;
@@ -46,8 +51,14 @@ pub fn lanes(mut mask: u32) -> impl Iterator<Item = usize> {
 /// The lanes that have the same as one of them.
 #[inline(always)]
 pub fn alike(row: &[u32; 32], lane: usize) -> u32 {
-    let first = row[lane & 31];
-    row.iter().enumerate().fold(0, |same, (l, v)| same | u32::from(*v == first) << l)
+    // SAFETY: every x86-64 has these instructions; each reads four lanes of the row.
+    unsafe {
+        let first = _mm_set1_epi32(row[lane & 31] as i32);
+        let four = |at: usize| _mm_cmpeq_epi32(_mm_loadu_si128(row.as_ptr().add(at).cast()), first);
+        let eight = |at: usize| _mm_packs_epi32(four(at), four(at + 4));
+        let half = |at: usize| _mm_movemask_epi8(_mm_packs_epi16(eight(at), eight(at + 8))) as u32;
+        half(0) | half(16) << 16
+    }
 }
 
 /// The lane that each lane reads in a shuffle, and which of them are in reach; those that are not read themselves.

@@ -24,5 +24,6 @@ pub mod range_cache;
 pub mod registers;
 pub mod state;
 pub mod texture;
+pub mod together;
 pub mod video;
 pub mod warp;

@@ -45,6 +45,9 @@ pub struct Start {
     /// Rows that a thread may read before it writes them, and finds zero.
     pub cleared32: Vec<u32>,
     pub cleared64: Vec<u32>,
+    /// Rows that what they all compute alike is in, and what it is.
+    pub level32: Vec<(u32, u32)>,
+    pub level64: Vec<(u32, u64)>,
 }
 
 impl Launch {
@@ -92,6 +95,9 @@ pub struct Block {
     /// Some thread has arrived at a barrier since the block began.
     pub has_arrived: bool,
     pub live_threads: u32,
+    /// No warp has run since the block began.
+    pub is_fresh: bool,
+    pub lines: Box<Lines>,
 }
 
 /// The other blocks of a block's cluster.
@@ -164,11 +170,12 @@ pub struct Warp {
     pub has_called: bool,
 }
 
-/// Runs for the lanes of a mask. False when it has done nothing, and the long way has to be taken.
-pub type Run = unsafe fn(&Rows, &mut Warp, &mut Env, &Step, u32) -> bool;
+/// Runs for the lanes of a mask of one warp after the other, and answers for how many: the next has to take the long
+/// way.
+pub type Run = unsafe fn(&[Rows], *mut Warp, &mut Env, &Step, u32) -> usize;
 
-/// The function for any mask, and the one for the whole warp.
-pub type Runs = [Run; 2];
+/// The function for any mask, the one for a whole warp, and the one for several.
+pub type Runs = [Run; 3];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -208,8 +215,96 @@ pub struct Step {
 #[derive(Debug, Default)]
 pub struct Table {
     pub steps: Vec<Step>,
+    pub lines: Vec<LineStep>,
     pub constants32: Vec<Lanes<u32>>,
     pub constants64: Vec<Lanes<u64>>,
+}
+
+/// What an instruction does if its operands are lines.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LineOp {
+    #[default]
+    None,
+    Position,
+    Mov32,
+    Add32,
+    Sub32,
+    Mul32,
+    Mad32,
+    Shl32,
+    Mov64,
+    Add64,
+    Sub64,
+    Mul64,
+    Mad64,
+    Shl64,
+    /// To a plain address.
+    Plain,
+    Narrow,
+    /// These and the next: whether of signed numbers.
+    Widen(bool),
+    MulWide(bool),
+    MadWide(bool),
+    Compare(Order, bool),
+    Load32,
+    Load64,
+    LoadVector,
+    Store32,
+    Store64,
+    StoreVector,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    Less,
+    LessOrSame,
+    Same,
+    Other,
+}
+
+/// An instruction as lines see it: which of the first rows it reads and writes, a bit for each.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LineStep {
+    pub op: LineOp,
+    pub reads32: u64,
+    pub reads64: u64,
+    pub writes32: u64,
+    pub writes64: u64,
+}
+
+/// The start, and what each lane has more than the one before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Line<T> {
+    pub start: T,
+    pub step: T,
+}
+
+/// What warps that run together know of their first rows: a bit for each that is a line, and one for each that has not
+/// been written since it became one.
+#[derive(Debug)]
+pub struct Lines {
+    /// The number of the last lane.
+    pub last: i64,
+    pub known32: u64,
+    pub known64: u64,
+    pub stale32: u64,
+    pub stale64: u64,
+    pub of32: [Line<u32>; 64],
+    pub of64: [Line<u64>; 64],
+}
+
+impl Default for Lines {
+    fn default() -> Self {
+        Lines {
+            last: 0,
+            known32: 0,
+            known64: 0,
+            stale32: 0,
+            stale64: 0,
+            of32: [Line::default(); 64],
+            of64: [Line::default(); 64],
+        }
+    }
 }
 
 impl Step {
@@ -219,7 +314,20 @@ impl Step {
     #[inline(always)]
     pub unsafe fn run(&self, rows: &Rows, warp: &mut Warp, env: &mut Env, mask: u32) -> bool {
         // SAFETY: the caller's promise.
-        unsafe { self.runs[usize::from(mask == u32::MAX)](rows, warp, env, self, mask) }
+        unsafe { self.runs[usize::from(mask == u32::MAX)](std::slice::from_ref(rows), warp, env, self, mask) == 1 }
+    }
+
+    /// Runs for all lanes of some warps, and answers for how many.
+    ///
+    /// # Safety
+    ///
+    /// The rows are those of the warps' frames of the function that the instruction is of, one for each warp, and the
+    /// kind is `Fast` or `Together`.
+    #[inline(always)]
+    pub unsafe fn run_all(&self, rows: &[Rows], warps: &mut [Warp], env: &mut Env) -> usize {
+        debug_assert_eq!(rows.len(), warps.len());
+        // SAFETY: the caller's promise.
+        unsafe { self.runs[2](rows, warps.as_mut_ptr(), env, self, u32::MAX) }
     }
 }
 

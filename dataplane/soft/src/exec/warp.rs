@@ -147,10 +147,8 @@ impl Warp {
     }
 
     pub fn save(&mut self, mask: u32, pc: u32, frame: Frame) {
-        if mask == u32::MAX {
-            self.pc = [pc; 32];
-        } else {
-            lanes(mask).for_each(|l| self.pc[l] = pc);
+        for l in 0..32 {
+            self.pc[l] = if mask >> l & 1 != 0 { pc } else { self.pc[l] };
         }
         // Until a call all have the kernel's.
         if self.has_called {
@@ -174,7 +172,7 @@ impl Warp {
             if *budget <= 0 || slice == 0 {
                 slice = FAIR_SLICE;
                 if *budget <= 0 || g.mask != self.runnable {
-                    self.fair = g.mask != self.runnable;
+                    self.give_way(g.mask);
                     self.save(g.mask, g.pc, g.frame);
                     return Ok(());
                 }
@@ -215,6 +213,10 @@ impl Warp {
                     let target = step.extra as u32;
                     if m == g.mask {
                         g.pc = target;
+                    } else if target > g.pc && !self.has_called && (g.stop != u32::MAX || g.mask == self.runnable) {
+                        // Those that stay are the lowest in the code: whom `select` would choose.
+                        self.save(m, target, g.frame);
+                        (g.mask, g.pc, g.stop) = (g.mask & !m, g.pc + 1, g.stop.min(target));
                     } else {
                         self.save(g.mask & !m, g.pc + 1, g.frame);
                         self.save(m, target, g.frame);
@@ -308,8 +310,20 @@ impl Warp {
     fn sleep(&mut self, g: &mut Group, budget: &mut i64) {
         g.pc += 1;
         self.save(g.mask, g.pc, g.frame);
-        self.fair = g.mask != self.runnable;
+        self.give_way(g.mask);
         *budget = (*budget).min(1) - 1;
+    }
+
+    /// The other lanes, if there are any, go on before these.
+    fn give_way(&mut self, mask: u32) {
+        self.fair = mask != self.runnable;
+        if self.fair {
+            // These may be fewer than were selected.
+            self.clock += 1;
+            for l in lanes(mask) {
+                self.stamp[l] = self.clock;
+            }
+        }
     }
 
     fn call(&mut self, g: &mut Group, ins: &Instr, call: &Call, env: &mut Env) -> Result<bool, Fault> {

@@ -126,6 +126,10 @@ impl<'a> Names<'a> {
                     *unknown = Some(n);
                 }
             }
+            Operand::Element { name, register, .. } => {
+                let names = std::iter::once(name).chain(register);
+                *unknown = names.filter(|n| !self.knows(n)).map(String::as_str).next().or(*unknown);
+            }
             Operand::Addr(b, _) | Operand::Not(b) | Operand::Negated(b) => self.visit(b, unknown),
             Operand::Vec(v) | Operand::Paren(v) => v.iter().for_each(|o| self.visit(o, unknown)),
             Operand::Pair(a, b) => {

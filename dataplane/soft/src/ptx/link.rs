@@ -159,7 +159,7 @@ impl Renames {
 
     fn operand(&self, o: &mut Operand) {
         match o {
-            Operand::Name(name) | Operand::Offset(name, _) => self.name(name),
+            Operand::Name(name) | Operand::Offset(name, _) | Operand::Element { name, .. } => self.name(name),
             Operand::Addr(inner, _) | Operand::Not(inner) | Operand::Negated(inner) => self.operand(inner),
             Operand::Vec(all) | Operand::Paren(all) => all.iter_mut().for_each(|o| self.operand(o)),
             Operand::Pair(a, b) => {

@@ -2,6 +2,7 @@
 //! to the register machine the executor runs (`decode`).
 
 pub mod check;
+mod constant;
 pub mod decode;
 pub mod isa;
 pub mod lex;

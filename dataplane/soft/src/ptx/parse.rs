@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::constant;
 use super::isa::operand::{Space, Ty};
 use super::lex::{self, Tok, Token};
 
@@ -19,6 +20,12 @@ pub enum Operand {
     Addr(Box<Operand>, i64),
     /// `name+offset` outside brackets.
     Offset(String, i64),
+    /// `name[register+number]`: an element of an array, or where it lies. There may be no register.
+    Element {
+        name: String,
+        register: Option<String>,
+        number: i64,
+    },
     Vec(Vec<Operand>),
     /// `a|b`, as in `setp` and `shfl`.
     Pair(Box<Operand>, Box<Operand>),
@@ -109,7 +116,6 @@ pub struct Unread {
 impl Unread {
     pub fn read(&self, module: &Module) -> Result<Vec<Stmt>> {
         let mut parser = Parser::new(lex::lex(&module.text[self.place.clone()], self.line)?);
-        parser.elements = module.variables.iter().map(|v| (v.name.clone(), v.element_bytes())).collect();
         let body = parser.body()?;
         if parser.peek().is_some() { parser.fail("expected the end of a function") } else { Ok(body) }
     }
@@ -176,15 +182,13 @@ pub fn outline(text: &Arc<String>) -> Result<Module> {
 struct Parser<'a> {
     tokens: Vec<Token<'a>>,
     at: usize,
-    /// Bytes of an element of each variable that was declared before.
-    elements: HashMap<String, u64>,
 }
 
 type Result<T, E = String> = core::result::Result<T, E>;
 
 impl<'a> Parser<'a> {
     fn new(tokens: Vec<Token<'a>>) -> Parser<'a> {
-        Parser { tokens, at: 0, elements: HashMap::new() }
+        Parser { tokens, at: 0 }
     }
 
     fn peek(&self) -> Option<Tok<'a>> {
@@ -244,6 +248,9 @@ impl<'a> Parser<'a> {
                 self.fail("expected an integer")
             }
         }
+    }
+    fn constant(&mut self) -> Result<u64> {
+        constant::value(&self.tokens, &mut self.at).or_else(|what| self.fail(&what))
     }
     fn skip_line(&mut self) {
         let line = self.line();
@@ -551,7 +558,7 @@ impl<'a> Parser<'a> {
             if self.eat(']') {
                 v.count = None;
             } else {
-                let n = self.int()?;
+                let n = self.constant()?;
                 v.count = v.count.map(|c| c.saturating_mul(n));
                 self.expect(']')?;
             }
@@ -573,7 +580,6 @@ impl<'a> Parser<'a> {
                 }
             }
             let template = Variable { init: Vec::new(), count: Some(1), ..v.clone() };
-            self.elements.insert(v.name.clone(), v.element_bytes());
             out.push(v);
             if !self.eat(',') {
                 break;
@@ -581,7 +587,7 @@ impl<'a> Parser<'a> {
             v = template;
             v.name = self.word()?;
             while self.eat('[') {
-                let n = self.int()?;
+                let n = self.constant()?;
                 v.count = v.count.map(|c| c.saturating_mul(n));
                 self.expect(']')?;
             }
@@ -598,15 +604,19 @@ impl<'a> Parser<'a> {
             }
             return Ok(());
         }
-        let negative = self.eat('-');
-        let init = match self.next()? {
-            Tok::Int(mask) if self.is('(') => {
-                self.at += 1;
+        if constant::begins(&self.tokens, self.at) {
+            let value = self.constant()?;
+            out.push(if self.eat('(') {
                 let (name, addend) = self.symbol_expression()?;
                 self.expect(')')?;
-                Init::Symbol { name, addend, mask }
-            }
-            Tok::Int(v) => Init::Int(if negative { v.wrapping_neg() } else { v }),
+                Init::Symbol { name, addend, mask: value }
+            } else {
+                Init::Int(value)
+            });
+            return Ok(());
+        }
+        let negative = self.eat('-');
+        let init = match self.next()? {
             Tok::F32(v) => Init::F32(if negative { v ^ 0x8000_0000 } else { v }),
             Tok::F64(v) => Init::F64(if negative { v ^ (1 << 63) } else { v }),
             Tok::Word(_) => {
@@ -757,15 +767,17 @@ impl<'a> Parser<'a> {
         Ok(first)
     }
 
-    /// `2]` of `name[2]`: how many bytes of the variable lie before that element.
-    fn element(&mut self, name: &str) -> Result<i64> {
-        let index = self.int()?;
+    /// What is in the brackets of `name[2]` or `name[%r1-2]`.
+    fn element(&mut self, name: &str) -> Result<Operand> {
+        let (register, number) = match self.peek_word() {
+            Some(register) => {
+                self.at += 1;
+                (Some(register.into()), self.addend()?)
+            }
+            None => (None, self.constant()? as i64),
+        };
         self.expect(']')?;
-        match self.elements.get(name) {
-            Some(bytes) => Ok(index.wrapping_mul(*bytes) as i64),
-            None if index == 0 => Ok(0),
-            None => self.fail("an element of a variable that is not declared before it"),
-        }
+        Ok(Operand::Element { name: name.into(), register, number })
     }
 
     fn list(&mut self, close: char) -> Result<Vec<Operand>> {
@@ -780,6 +792,9 @@ impl<'a> Parser<'a> {
     }
 
     fn simple_operand(&mut self) -> Result<Operand> {
+        if constant::begins(&self.tokens, self.at) {
+            return Ok(Operand::Int(self.constant()?));
+        }
         if self.eat('!') {
             return Ok(Operand::Not(Box::new(self.simple_operand()?)));
         }
@@ -807,11 +822,11 @@ impl<'a> Parser<'a> {
         }
         let negative = self.eat('-');
         match self.next()? {
-            Tok::Int(v) => Ok(Operand::Int(if negative { v.wrapping_neg() } else { v })),
             Tok::F32(v) => Ok(Operand::F32(if negative { v ^ 0x8000_0000 } else { v })),
             Tok::F64(v) => Ok(Operand::F64(if negative { v ^ (1 << 63) } else { v })),
+            Tok::Word(w) if self.eat('[') && !negative => self.element(w),
             Tok::Word(w) => {
-                let offset = if self.eat('[') { self.element(w)? } else { self.addend()? };
+                let offset = self.addend()?;
                 let o = if offset != 0 { Operand::Offset(w.into(), offset) } else { Operand::Name(w.into()) };
                 Ok(if negative { Operand::Negated(Box::new(o)) } else { o })
             }

@@ -123,10 +123,10 @@ mod tests {
         let mut named = Vec::new();
         for statement in &part.functions[0].body {
             if let Stmt::Instruction(i) = statement {
-                named.extend(i.operands.iter().filter(|o| matches!(o, Operand::Offset(..))));
+                named.extend(i.operands.iter().filter(|o| matches!(o, Operand::Element { .. })));
             }
         }
-        assert_eq!(named, [&Operand::Offset("g".to_string(), 24)]);
+        assert_eq!(named, [&Operand::Element { name: "g".to_string(), register: None, number: 3 }]);
     }
 
     #[test]

@@ -98,13 +98,15 @@ impl ApplicationSide {
     }
 
     /// Sends what is posted until the session is over. `place` has some of it where it belongs without a batch, and
-    /// answers how many bytes. `send` sends from the beginning of a batch, and waits if it cannot.
+    /// answers how many bytes. `send` sends from the beginning of a batch, and waits if it cannot. `nap` is called now
+    /// and then while nothing is posted.
     pub fn send_commands(
         &self,
         mut commands: Consumer,
         stripe: &mut impl Stripe,
         mut place: impl FnMut(&mut Gather, &mut Consumer) -> Result<usize, Death>,
         mut send: impl FnMut(&mut Gather) -> Result<(), Death>,
+        mut nap: impl FnMut(),
     ) -> Result<(), Death> {
         let mut batch = Gather::default();
         while !self.is_lost() {
@@ -124,6 +126,7 @@ impl ApplicationSide {
                     // A nap that ends because it is over is no reason to look for another 20 ms.
                     while commands.has_news() == Ok(false) && !self.is_lost() {
                         commands.sleep(NAP);
+                        nap();
                     }
                 }
                 continue;

@@ -13,6 +13,7 @@ pub use orion_wire::address::Server;
 use orion_wire::environment::Environment;
 use orion_wire::hello::{Challenge, Hello, Request, Start, Welcome, kind};
 use orion_wire::refusal::{Reason, Refusal};
+use orion_wire::text::acts;
 use orion_wire::version::Version;
 use orion_wire::view::View;
 use sha2::{Digest, Sha256};
@@ -237,7 +238,7 @@ pub fn refusal(server: &Server, body: &[u8]) -> NoSession {
         );
     }
     // It goes to the user's terminal; a peer must not be able to steer that.
-    let text: String = text.chars().take(500).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let text: String = text.chars().take(500).map(|c| if acts(c) { ' ' } else { c }).collect();
     NoSession { refused: Some(reason), text: format!("{server} refused the session: {text}") }
 }
 
@@ -249,26 +250,23 @@ pub fn layout(welcome: &Welcome) -> Option<Layout> {
 
 pub fn mapping_failed(heap_bytes: u64, e: io::Error) -> String {
     format!(
-        "mapping the session's host heap of {} MiB failed: {e}; is there a limit on virtual memory (ulimit -v)?",
+        "mapping the session's host heap of {} MiB failed: {e}; is there a limit on virtual memory (ulimit -v)? Where \
+         address space is small, as in valgrind, ask for less with --heap, of orion-run or of oriond serve",
         heap_bytes >> 20
     )
 }
 
 /// Maps the heap where the worker can map it too. Workers keep their own mappings at the bottom of the address space
-/// and ours are normally at the top; a program with the old layout (`setarch -L`, an unlimited stack) has them at the
-/// bottom as well, and then the heap goes to a place that both leave alone.
+/// and their stacks at its very top, and ours are normally between. A program with the old layout (`setarch -L`, an
+/// unlimited stack) has its mappings at the bottom as well, and one without randomness (`setarch -R`, a debugger) at
+/// the very top: then the heap goes to a place that both leave alone, as high as can be, because sanitizers take
+/// nothing else.
 pub fn map_heap(memory: &Memory) -> io::Result<Heap> {
-    const BOTTOM: u64 = 0x6000_0000_0000;
-    let heap = memory.map_heap(None)?;
-    if heap.base() as u64 >= BOTTOM {
-        return Ok(heap);
-    }
-    for step in 0..64 {
-        if let Ok(high) = memory.map_heap(Some(BOTTOM + (step << 38))) {
-            return Ok(high);
-        }
-    }
-    Ok(heap)
+    /// Programs that are relocatable lie below, with as much randomness as a kernel can be set to.
+    const BOTTOM: u64 = 0x6800_0000_0000;
+    /// A stack begins up to 16 GiB below the end.
+    const TOP: u64 = (1 << 47) - (32 << 30);
+    memory.map_heap_within(BOTTOM..TOP)
 }
 
 #[cfg(test)]

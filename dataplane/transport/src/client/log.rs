@@ -15,6 +15,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use orion_wire::client_conf::{Level, LogConf};
+use orion_wire::text::acts;
 
 use super::say;
 
@@ -103,7 +104,8 @@ pub fn to_file(level: Level, text: &str) {
     };
     let line = log.line(level, text);
     // Relaxed: a bound, which a few lines more do not hurt.
-    if log.bytes.fetch_add(line.len() as u64, Ordering::Relaxed) <= FILE_BYTES_MAX {
+    let before = log.bytes.fetch_add(line.len() as u64, Ordering::Relaxed);
+    if before <= FILE_BYTES_MAX && orion_ring::may_have(before + line.len() as u64) {
         let opened = OpenOptions::new().append(true).custom_flags(libc::O_NOFOLLOW).open(path);
         let _ = opened.and_then(|mut file| file.write_all(line.as_bytes()));
     }
@@ -111,7 +113,7 @@ pub fn to_file(level: Level, text: &str) {
 
 impl Log {
     fn line(&self, level: Level, text: &str) -> String {
-        let text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        let text: String = text.chars().map(|c| if acts(c) { ' ' } else { c }).collect();
         match self.with_time {
             true => format!("{} [{level}] {text}\n", local_time(c"%Y-%m-%d %H:%M:%S")),
             false => format!("[{level}] {text}\n"),
@@ -121,9 +123,16 @@ impl Log {
 
 /// Makes `~/.orion/log/TIME-PID-PROGRAM.log`, for its owner alone, and removes what is too old.
 fn new_file(home: &Path, program: &str) -> Result<PathBuf, String> {
-    let folder = home.join(".orion/log");
-    let made = DirBuilder::new().mode(0o700).recursive(true).create(&folder);
-    made.map_err(|e| format!("making {} failed: {e}", folder.display()))?;
+    let (settings, folder) = (home.join(".orion"), home.join(".orion/log"));
+    // One after the other: a home that is not there is nobody's to make.
+    for folder in [&settings, &folder] {
+        match DirBuilder::new().mode(0o700).create(folder) {
+            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {
+                return Err(format!("making {} failed: {e}", folder.display()));
+            }
+            _ => {}
+        }
+    }
     remove_oldest(&folder, FILES_MAX - 1);
     let plain: String = program.chars().filter(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.')).collect();
     let path = folder.join(format!("{}-{}-{plain}.log", local_time(c"%Y%m%d_%H%M%S"), std::process::id()));
@@ -187,5 +196,12 @@ mod tests {
         let name = path.file_name().expect("a name").to_string_lossy().into_owned();
         assert!(is_ours(&name) && name.ends_with("-python3.log"), "{name}");
         assert_eq!(mode & 0o777, 0o600);
+    }
+
+    #[test]
+    fn a_home_that_is_not_there_is_not_made() {
+        let home = std::env::temp_dir().join(format!("orion-client-no-home-{}", std::process::id()));
+        let why = new_file(&home, "program").expect_err("no home");
+        assert!(why.contains(".orion failed: No such file") && !home.exists(), "{why}");
     }
 }

@@ -10,6 +10,9 @@ use std::fmt::Arguments;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
+use crate::thread::Uncancelled;
+use orion_ring::may_have;
+
 /// What a pipe takes whole once it says that there is room. The rest of a longer line is left out.
 const LINE_BYTES_MAX: usize = 4096;
 /// Different lines that are remembered.
@@ -45,6 +48,7 @@ pub fn show(text: &str) {
 /// What is said for the first time. Not shown with `ORION_QUIET=1`, which says that standard error is somebody's
 /// interface, nor where client.conf wants nothing there.
 fn shown(text: Arguments) -> Option<String> {
+    let _whole = Uncancelled::hold();
     let mut line = format!("orion: {text}\n");
     if !is_new(&line) {
         return None;
@@ -91,16 +95,50 @@ pub fn put(bytes: &[u8]) {
         // SAFETY: one valid entry; reads the bytes of a slice.
         unsafe {
             // Writing where nobody reads any more would be SIGPIPE, which ends a C program.
-            if libc::poll(&raw mut room, 1, PATIENCE_MS) == 1 && room.revents == libc::POLLOUT {
+            let has_room = libc::poll(&raw mut room, 1, PATIENCE_MS) == 1 && room.revents == libc::POLLOUT;
+            if has_room && may_take(2, piece.len()) {
                 libc::write(2, piece.as_ptr().cast(), piece.len());
             }
         }
     }
 }
 
+/// Not where it is a file that would grow beyond what files may have (`ulimit -f`): that is SIGXFSZ, which ends a
+/// program.
+fn may_take(descriptor: libc::c_int, bytes: usize) -> bool {
+    // SAFETY: an all-zero stat is a valid value for fstat to overwrite.
+    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: a place of our own.
+    let is_file = unsafe { libc::fstat(descriptor, &mut stat) } == 0 && stat.st_mode & libc::S_IFMT == libc::S_IFREG;
+    !is_file || may_have(stat.st_size as u64 + bytes as u64)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_standard_error_that_may_not_grow_ends_no_program() {
+        let file = std::env::temp_dir().join(format!("orion-say-{}", std::process::id()));
+        let file = std::ffi::CString::new(file.into_os_string().into_encoded_bytes()).expect("no NUL");
+        // SAFETY: the child makes plain calls and leaves.
+        let status = unsafe {
+            let pid = libc::fork();
+            if pid == 0 {
+                libc::dup2(libc::open(file.as_ptr(), libc::O_WRONLY | libc::O_CREAT, 0o600), 2);
+                let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+                libc::signal(libc::SIGXFSZ, libc::SIG_DFL);
+                libc::setrlimit(libc::RLIMIT_FSIZE, &none);
+                put(b"a line\n");
+                libc::_exit(7);
+            }
+            let mut status = 0;
+            libc::waitpid(pid, &mut status, 0);
+            libc::unlink(file.as_ptr());
+            status
+        };
+        assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 7, "{status:#x}");
+    }
 
     #[test]
     fn a_line_is_new_once() {

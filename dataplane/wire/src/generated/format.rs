@@ -11,11 +11,11 @@ const FILES: &[u64] = &[
     // dataplane/wire/src/address.rs
     0xb80fdd129af292b8,
     // dataplane/wire/src/agent.rs
-    0xef62e8e4a434be20,
+    0x54450a0f2a01b308,
     // dataplane/wire/src/bundle.rs
     0xd05d84a15de9a043,
     // dataplane/wire/src/client_conf.rs
-    0x521482aa9a0dae17,
+    0xcb34d2b362c1cd76,
     // dataplane/wire/src/codec.rs
     0x13bd378a7f2051f4,
     // dataplane/wire/src/environment.rs
@@ -23,15 +23,15 @@ const FILES: &[u64] = &[
     // dataplane/wire/src/handle.rs
     0x9ff01f411a3a638c,
     // dataplane/wire/src/hello.rs
-    0x605fa135fb8070f9,
+    0x6af3130a639433be,
     // dataplane/wire/src/image.rs
     0xb9a5ff7cccae9b07,
     // dataplane/wire/src/lease.rs
-    0x3e09e2a640d1ddb6,
+    0x8b9f29fe22caadbd,
     // dataplane/wire/src/left.rs
     0xacb210c38dea7dda,
     // dataplane/wire/src/lib.rs
-    0x299139646bcc9ac2,
+    0x2fcc00d40c0347f9,
     // dataplane/wire/src/pages.rs
     0xe0874bf9763e5c9f,
     // dataplane/wire/src/record.rs
@@ -39,7 +39,9 @@ const FILES: &[u64] = &[
     // dataplane/wire/src/refusal.rs
     0xb382856fed312434,
     // dataplane/wire/src/reserve.rs
-    0x6b0c953310c8c81b,
+    0xfb52bf293a8d5392,
+    // dataplane/wire/src/text.rs
+    0x05c60da1ccb246ad,
     // dataplane/wire/src/version.rs
     0x12b3bc5b725e9ba7,
     // dataplane/wire/src/view.rs

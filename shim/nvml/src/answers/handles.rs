@@ -31,11 +31,17 @@ pub unsafe fn nvmlDeviceGetHandleByIndex(index: c_uint, device: *mut nvmlDevice_
     unsafe { nvmlDeviceGetHandleByIndex_v2(index, device) }
 }
 
+/// With or without the kind of device before it: `cuda.core` asks for the UUID as CUDA has it, which is without.
 pub unsafe fn nvmlDeviceGetHandleByUUID(uuid: *const c_char, device: *mut nvmlDevice_t) -> nvmlReturn_t {
     // SAFETY: the caller's promise.
     let Some(wanted) = (unsafe { text(uuid) }) else { return NVML_ERROR_INVALID_ARGUMENT };
+    let is_it = |_, d: &Device| {
+        let full = uuid_text(&d.uuid);
+        let bare = full.split_once('-').map(|(_, bare)| bare);
+        full.eq_ignore_ascii_case(wanted) || bare.is_some_and(|bare| bare.eq_ignore_ascii_case(wanted))
+    };
     // SAFETY: the same.
-    unsafe { put_handle(device, NVML_ERROR_NOT_FOUND, |_, d| uuid_text(&d.uuid).eq_ignore_ascii_case(wanted)) }
+    unsafe { put_handle(device, NVML_ERROR_NOT_FOUND, is_it) }
 }
 
 pub unsafe fn nvmlDeviceGetHandleByPciBusId_v2(pciBusId: *const c_char, device: *mut nvmlDevice_t) -> nvmlReturn_t {
@@ -67,6 +73,9 @@ unsafe fn put_handle(
 
 /// By a UUID in letters or in bytes.
 pub unsafe fn nvmlDeviceGetHandleByUUIDV(uuid: *const nvmlUUID_t, device: *mut nvmlDevice_t) -> nvmlReturn_t {
+    if let Err(code) = initialized() {
+        return code;
+    }
     if uuid.is_null() {
         return NVML_ERROR_INVALID_ARGUMENT;
     }

@@ -1,25 +1,29 @@
 //! The table of private functions that `nvidia-smi` asks for at its start, and without which it says that versions
 //! mismatch.
 //!
-//! Of the 244 slots that nvidia-smi 535 knows it was seen to call these: what writes a line of NVML's own log (26),
-//! whether a GPU can tell what its processes do (72), and a GPU's processes with their names, of compute, graphics and
-//! MPS (213 to 215). Each is asked for only if the table is long enough, so slots keep their numbers in later releases.
+//! Of the 244 slots that nvidia-smi 535 knows it was seen to call these: how near two places on the buses are (23),
+//! what writes a line of NVML's own log (26), whether a GPU can tell what its processes do (72), and a GPU's processes
+//! with their names, of compute, graphics and MPS (213 to 215). Each is asked for only if the table is long enough, so
+//! slots keep their numbers in later releases.
 //! All others, and of these the log, say that they are not supported.
 
 // UNSAFETY: pointers of NVML's interface are null or valid for what the function reads or writes.
 
 use std::ffi::{c_char, c_uint, c_ulonglong, c_void};
 
+use super::place::Place;
 use super::processes::on;
 use super::system::process_name;
-use crate::arguments::{answer, characters, known, put, put_all};
-use crate::library::not_supported;
+use super::topology::are_one_gpu;
+use crate::arguments::{answer, characters, known, put, put_all, text};
+use crate::library::{devices, not_supported};
 use crate::types::*;
 
 /// Of the table, as NVIDIA's library knows it.
 const ID: [u8; 16] = 0xc4fe3e6c_c98f6c4e_a327ee69_6e12f7c4_u128.to_be_bytes();
 /// The table's first word is how many bytes it has.
 const SLOTS: usize = 512;
+const PATH: usize = 23;
 const TELLS_OF_PROCESSES: usize = 72;
 const COMPUTE_PROCESSES: usize = 213;
 const GRAPHICS_PROCESSES: usize = 214;
@@ -53,6 +57,11 @@ struct Table {
 impl Table {
     const fn new() -> Table {
         let mut slots: [Slot; SLOTS - 1] = [private; SLOTS - 1];
+        slots[PATH - 1] = {
+            type Path = unsafe extern "C" fn(*const c_char, *const c_char, *mut c_uint) -> nvmlReturn_t;
+            // SAFETY: a pointer to a function; who calls it by this slot passes what it takes.
+            unsafe { std::mem::transmute::<Path, Slot>(path) }
+        };
         slots[TELLS_OF_PROCESSES - 1] = {
             type Tells = unsafe extern "C" fn(nvmlDevice_t, *mut c_uint) -> nvmlReturn_t;
             // SAFETY: a pointer to a function; who calls it by this slot passes what it takes.
@@ -72,6 +81,24 @@ const fn processes_slot(function: Processes) -> Slot {
 
 extern "C" fn private() -> nvmlReturn_t {
     not_supported("a private function")
+}
+
+/// Between two places on the buses, which may be network cards' too, for the matrix of `nvidia-smi topo`. What is not
+/// known to be near is as far as it can be.
+unsafe extern "C" fn path(one: *const c_char, other: *const c_char, way: *mut c_uint) -> nvmlReturn_t {
+    const AT_MOST_ONE_BRIDGE: c_uint = 0;
+    const ACROSS_THE_SYSTEM: c_uint = 4;
+    // SAFETY: the caller's promise.
+    let place = |at| unsafe { text(at) }.and_then(Place::parse).ok_or(NVML_ERROR_INVALID_ARGUMENT);
+    answer(devices().and_then(|all| {
+        let at = |place| all.iter().position(|d| Place::of(d) == Some(place));
+        let is_one = match (at(place(one)?), at(place(other)?)) {
+            (Some(one), Some(other)) => are_one_gpu(one, other)?,
+            _ => false,
+        };
+        // SAFETY: the caller's promise.
+        unsafe { put(way, if is_one { AT_MOST_ONE_BRIDGE } else { ACROSS_THE_SYSTEM }) }
+    }))
 }
 
 unsafe extern "C" fn tells_of_processes(device: nvmlDevice_t, tells: *mut c_uint) -> nvmlReturn_t {

@@ -57,16 +57,17 @@ fn link(device: nvmlDevice_t, number: c_uint) -> Result<c_uint, nvmlReturn_t> {
 /// What a field about links says.
 pub(super) fn field(device: (usize, &Device), id: c_uint, number: c_uint) -> Result<c_uint, nvmlReturn_t> {
     const LINK_COUNT: c_uint = 91;
+    const LINKS_TO_SWITCHES: c_uint = 147;
     const SPEED: c_uint = 164;
     const STATE: c_uint = 165;
     const VERSION: c_uint = 166;
-    if ![LINK_COUNT, SPEED, STATE, VERSION].contains(&id) {
+    if ![LINK_COUNT, LINKS_TO_SWITCHES, SPEED, STATE, VERSION].contains(&id) {
         return Err(NVML_ERROR_NOT_SUPPORTED);
     }
     let (count, version) = links(device)?;
     let compute = (device.1.compute_major, device.1.compute_minor);
     match id {
-        LINK_COUNT => Ok(count),
+        LINK_COUNT | LINKS_TO_SWITCHES => Ok(count),
         _ if number >= count => Err(NVML_ERROR_NOT_SUPPORTED),
         STATE => Ok(NVML_FEATURE_ENABLED),
         SPEED => {

@@ -10,6 +10,7 @@ mod memory;
 mod place;
 mod processes;
 mod system;
+mod topology;
 
 pub use self::device::*;
 pub use self::events::*;
@@ -20,3 +21,4 @@ pub use self::links::*;
 pub use self::memory::*;
 pub use self::processes::*;
 pub use self::system::*;
+pub use self::topology::*;

@@ -137,13 +137,24 @@ pub extern "C" fn nvmlDeviceGetUnrepairableMemoryFlag_v1() -> nvmlReturn_t {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetTopologyCommonAncestor() -> nvmlReturn_t {
-    not_supported("nvmlDeviceGetTopologyCommonAncestor")
+pub unsafe extern "C" fn nvmlDeviceGetTopologyCommonAncestor(
+    device1: nvmlDevice_t,
+    device2: nvmlDevice_t,
+    pathInfo: *mut nvmlGpuTopologyLevel_t,
+) -> nvmlReturn_t {
+    // SAFETY: the caller's promises are the same.
+    unsafe { answers::nvmlDeviceGetTopologyCommonAncestor(device1, device2, pathInfo) }
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetTopologyNearestGpus() -> nvmlReturn_t {
-    not_supported("nvmlDeviceGetTopologyNearestGpus")
+pub unsafe extern "C" fn nvmlDeviceGetTopologyNearestGpus(
+    device: nvmlDevice_t,
+    level: nvmlGpuTopologyLevel_t,
+    count: *mut c_uint,
+    deviceArray: *mut nvmlDevice_t,
+) -> nvmlReturn_t {
+    // SAFETY: the caller's promises are the same.
+    unsafe { answers::nvmlDeviceGetTopologyNearestGpus(device, level, count, deviceArray) }
 }
 
 #[unsafe(no_mangle)]

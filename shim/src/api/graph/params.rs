@@ -25,6 +25,7 @@ use orion_wire::message::virtual_memory::{Access, Location};
 use crate::answer::{code, write};
 use crate::memory::copy::message;
 use crate::memory::{graph_copies, in_step};
+use crate::objects::callback::will_be_served;
 use crate::objects::graph::{Spare, learn_function, lend, named, node_name};
 use crate::objects::{function, handles};
 use crate::session::attached::session;
@@ -146,6 +147,7 @@ impl Params<CallbackId> {
         // SAFETY: null or valid by the caller's promise.
         let p = unsafe { p.as_ref() }.ok_or(CUDA_ERROR_INVALID_VALUE)?;
         let function = p.fn_.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        will_be_served()?;
         state().callbacks.note_in_graph();
         Ok(CallbackId(state().callbacks.register_for_graph(function, p.userData)).into())
     }

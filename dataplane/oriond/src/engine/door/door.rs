@@ -21,6 +21,7 @@ use orion_wire::environment::Environment;
 use orion_wire::hello::{Challenge, Hello, Join, Proof, Request, Start, Welcome, frame, kind};
 use orion_wire::lease::LeaseId;
 use orion_wire::refusal::{Reason, Refusal};
+use orion_wire::text::acts;
 use orion_wire::view::Offer;
 use tracing::{error, info, warn};
 
@@ -46,6 +47,7 @@ use crate::engine::watch::directory::{Directory, Watched};
 use crate::engine::workers::nursery::{Order, socketpair};
 use crate::engine::workers::{News, Serving, Sizes, Workers};
 use crate::meter::Meter;
+use crate::seat::SEATS_MAX;
 
 /// How exactly timeouts are kept, at most; an engine that spins must not look at them in every turn.
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
@@ -192,7 +194,7 @@ impl Door {
         for slot in late {
             let g = &self.greetings[&slot];
             warn!(peer = %g.peer, stage = ?g.stage, "handshake timed out");
-            if g.stage == Stage::Waiting {
+            if matches!(g.stage, Stage::Waiting | Stage::Curious) {
                 self.waiting.retain(|s| *s != slot);
                 self.curious.retain(|s| *s != slot);
                 self.refuse(core, slot, Reason::NoWorker, "no worker became ready in time; oriond's log says why");
@@ -268,7 +270,7 @@ impl Door {
     /// Whoever has come may stay; if that is one too many, another one goes. Kinds of sockets are counted apart, so
     /// that nobody on the network can keep local programs out.
     fn make_room(&mut self, core: &mut Core, from: Leads) {
-        let here = |g: &Greeting| g.stage.is_strangers() && !g.ending && g.peer.leads_to() == from;
+        let here = |g: &Greeting| g.stage.takes_room() && !g.ending && g.peer.leads_to() == from;
         let strangers: Vec<Stranger> = (self.greetings.iter().filter(|(_, g)| here(g)))
             .map(|(slot, g)| Stranger {
                 slot: *slot,
@@ -282,7 +284,7 @@ impl Door {
         // One line for many: whoever floods the door must not flood the log too.
         if self.turned_out_said.is_none_or(|t| t.elapsed() >= TURNED_OUT_INTERVAL) {
             let peer = self.greetings[&slot].peer;
-            warn!(%peer, so_far = self.turned_out, "closed a connection that said nothing, to make room for others");
+            warn!(%peer, so_far = self.turned_out, "closed a connection that has no session, to make room for others");
             self.turned_out_said = Some(Instant::now());
         }
         self.drop_greeting(core, slot);
@@ -424,7 +426,7 @@ impl Door {
         let refused = match &self.leases {
             None => {
                 let shown = Shown { peer: g.peer, said: &g.said, request: covered, proof, lease: &request.lease };
-                self.policy.request(&shown, || strangeness(&g.socket)).or(room)
+                self.policy.request(&shown, || strangeness(g.socket.as_fd())).or(room)
             }
             // Taken last: a lease is good for one session, and who finds no room may come again with his.
             Some(_) if room.is_some() => room,
@@ -454,7 +456,7 @@ impl Door {
         let refused = match &self.leases {
             None => {
                 let shown = Shown { peer: g.peer, said: &g.said, request: covered, proof, lease: &request.lease };
-                self.policy.request(&shown, || strangeness(&g.socket))
+                self.policy.request(&shown, || strangeness(g.socket.as_fd()))
             }
             Some(book) => {
                 let shown = lease::Shown { lease: &request.lease, said: &g.said, request: covered, proof };
@@ -464,7 +466,7 @@ impl Door {
         if let Some(refusal) = refused {
             return self.turn_away(core, slot, refusal);
         }
-        g.stage = Stage::Waiting;
+        g.stage = Stage::Curious;
         g.deadline = Instant::now() + WORKER_TIMEOUT;
         self.curious.push(slot);
         self.tell_the_curious(core);
@@ -568,7 +570,7 @@ impl Door {
         if !g.close() {
             return;
         }
-        if g.stage == Stage::Waiting {
+        if matches!(g.stage, Stage::Waiting | Stage::Curious) {
             self.waiting.retain(|s| *s != slot);
             self.curious.retain(|s| *s != slot);
         }
@@ -615,11 +617,15 @@ impl Door {
     /// The session's vGPUs are known, and so is on which GPUs it has to wait for its turn.
     fn takes_seats(&mut self, session: u64, vgpus: &[Registered]) {
         let Some(of_session) = self.sessions.get_mut(session) else { return };
-        let Some(seats) = &of_session.seats else { return };
         let gpus: Vec<u64> = vgpus.iter().map(|vgpu| vgpu.gpu).collect();
+        let Some(seats) = &of_session.seats else {
+            return self.directory.has_vgpus(session, gpus.into_iter().map(|gpu| (gpu, None)).collect());
+        };
         let seated = seats.shares.by_gpu(&gpus);
         let place = |gpu: &u64| seated.iter().position(|(of, _)| of == gpu).expect("each of them has one");
         of_session.places = gpus.iter().map(place).collect();
+        let places = of_session.places.iter().map(|place| Some(*place).filter(|place| *place < SEATS_MAX));
+        self.directory.has_vgpus(session, gpus.iter().copied().zip(places).collect());
         let tenant = of_session.lease.as_ref().map(|held| held.lease.tenant.as_str());
         let owner = owner_of(tenant, of_session.client.source);
         if let Err(error) = self.arbiters.join(session, owner, vgpus, seats) {
@@ -690,36 +696,45 @@ impl Door {
                 self.drop_greeting(core, slot);
                 continue;
             }
-            if let Err(e) = self.assign(core, slot, worker) {
-                warn!("{e}");
-                self.waiting.insert(index, slot);
+            match self.assign(core, slot, worker) {
+                Ok(()) => {}
+                Err(Unserved::ByThisWorker(why)) => {
+                    warn!("{why}");
+                    self.waiting.insert(index, slot);
+                }
+                // What is lacking is not there for the next one either, and the sessions that have it have to be heard.
+                Err(Unserved::ByThisServer(why)) => {
+                    let text = format!("no session can be begun: {why}");
+                    self.turn_away(core, slot, Refusal::new(Reason::NoWorker, text));
+                }
             }
         }
         self.fill_pool();
     }
 
-    fn assign(&mut self, core: &mut Core, slot: u32, worker: u32) -> Result<(), String> {
+    fn assign(&mut self, core: &mut Core, slot: u32, worker: u32) -> Result<(), Unserved> {
         let g = self.greetings.get_mut(&slot).expect("it was waiting");
         // Where nobody else carries the session its worker does.
         let local = g.prepare.is_none();
-        let meter = Meter::create().map_err(|e| format!("making a session's meter failed: {e}"))?;
+        let meter = Meter::create().map_err(|e| lacking("meter", &e))?;
         let vgpus = g.lease.as_ref().map(|held| held.lease.vgpus.clone()).unwrap_or_default();
         let seats = self.time.shares(&vgpus).map(Seats::create).transpose();
-        let seats = seats.map_err(|e| format!("making a session's page of seats failed: {e}"))?;
-        let page = Page::create().map_err(|e| format!("making a session's page for statistics failed: {e}"))?;
-        let Serving { session, worker: pid } = self.workers.serve(worker, |session, process| {
+        let seats = seats.map_err(|e| lacking("page of seats", &e))?;
+        let page = Page::create().map_err(|e| lacking("page for statistics", &e))?;
+        let theirs = if local { None } else { Some(attach(g).map_err(|e| lacking("connection to its worker", &e))?) };
+        let served = self.workers.serve(worker, |session, process| {
             let (worker_pid, has_seats) = (process.pid as u32, seats.is_some());
             let lent = g.lent.clone();
             let place = lent.as_ref().map(|l| Place { offset: l.offset, bytes: l.bytes, has_bell: l.bell.is_some() });
             let assign = Control::Assign(Assign { session, worker_pid, vgpus, has_seats, lent: place });
-            let theirs = if local { None } else { Some(attach(g)?) };
             let socket = theirs.as_ref().unwrap_or(&g.socket);
             let meter = meter.fd().expect("it was made here");
             let seats = seats.iter().flat_map(|s| [s.page.fd().expect("it was made here"), s.bell.fd()]);
             let lent = lent.iter().flat_map(|l| [Some(&l.memory), l.bell.as_ref()]).flatten().map(|fd| fd.as_fd());
             let fds: Vec<_> = [page.fd(), meter].into_iter().chain(seats).chain(lent).chain([socket.as_fd()]).collect();
             send_control(process.control.as_fd(), &assign, &fds)
-        })?;
+        });
+        let Serving { session, worker: pid } = served.map_err(Unserved::ByThisWorker)?;
         g.session = session;
         let (peer, program) = (g.peer, g.program());
         let lease = g.lease.as_ref().map(|held| tracing::field::display(held.lease.id));
@@ -793,7 +808,25 @@ fn watched(
         meter: Arc::clone(&session.meter),
         carried: OnceLock::new(),
         place: OnceLock::new(),
+        seats: session.seats.clone(),
+        vgpus: OnceLock::new(),
     }
+}
+
+/// Why a program that waited has no session.
+enum Unserved {
+    /// Another worker may serve it.
+    ByThisWorker(String),
+    /// None would.
+    ByThisServer(String),
+}
+
+fn lacking(what: &str, e: &io::Error) -> Unserved {
+    let hint = match e.raw_os_error() {
+        Some(libc::EMFILE) => "; raise oriond's limit of open files (LimitNOFILE= of its unit, ulimit -n)",
+        _ => "",
+    };
+    Unserved::ByThisServer(format!("making a session's {what} failed: {e}{hint}"))
 }
 
 /// A connection between us and the worker; answers the worker's end.
@@ -828,5 +861,5 @@ fn owner_of(tenant: Option<&str>, source: Source) -> Option<u64> {
 
 /// It goes into a log line.
 fn printable(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control()).take(64).collect()
+    text.chars().filter(|c| !acts(*c)).take(64).collect()
 }

@@ -1,9 +1,9 @@
 //! Who may stand at the door: connections that have not shown yet that they may be here.
 //!
 //! There is always room for one more. Somebody else goes instead: of those from a source that has more than its share,
-//! or of whichever source has most, first who has not said a word, and of these the one who has stood longest. An
-//! honest client speaks at once and is done after two messages, so it goes only where a source sends connections
-//! faster than that.
+//! or of whichever source has most, first who has not said a word, and of these the one who has stood longest; never
+//! the one who has come last, who has had no time for a word. An honest client speaks at once and is done after two
+//! messages, so it goes only where a source sends connections faster than that.
 
 use std::collections::HashMap;
 
@@ -34,8 +34,9 @@ pub fn who_goes(strangers: &[Stranger]) -> Option<u32> {
     if most <= STRANGERS_OF_ONE_SOURCE_MAX && strangers.len() <= STRANGERS_MAX {
         return None;
     }
-    let crowd = strangers.iter().filter(|s| counts[&s.source] == most);
-    crowd.min_by_key(|s| (s.has_spoken, s.number)).map(|s| s.slot)
+    let crowd = || strangers.iter().filter(|s| counts[&s.source] == most);
+    let newest = crowd().map(|s| s.number).max()?;
+    crowd().filter(|s| s.number != newest).min_by_key(|s| (s.has_spoken, s.number)).map(|s| s.slot)
 }
 
 #[cfg(test)]
@@ -69,6 +70,18 @@ mod tests {
         let many = (0..40).map(|i| (Source::V4([10, 0, 1, i]), 2));
         let all = strangers(&many.chain([(ONE, 49)]).collect::<Vec<_>>());
         assert_eq!(who_goes(&all), Some(80));
+    }
+
+    /// Half a request costs as little as silence.
+    #[test]
+    fn who_has_just_come_stays_where_all_others_of_his_source_have_spoken() {
+        let mut all = strangers(&[(ONE, STRANGERS_OF_ONE_SOURCE_MAX + 1)]);
+        all[..STRANGERS_OF_ONE_SOURCE_MAX].iter_mut().for_each(|s| s.has_spoken = true);
+        assert_eq!(who_goes(&all), Some(0));
+        // And the next one costs nobody who has spoken his place.
+        all.remove(0);
+        all.push(Stranger { slot: 65, source: ONE, number: 65, has_spoken: false });
+        assert_eq!(who_goes(&all), Some(64));
     }
 
     #[test]

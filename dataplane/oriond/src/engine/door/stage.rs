@@ -4,7 +4,7 @@
 //! accepted -> Hello -> Challenging -> Request -> Waiting -> local client: socket handed to a worker; done here
 //!                                                        -> TCP client: Welcome <- worker, Start <- client,
 //!                                                                       Started <- worker; then carried
-//!                                     (or Ask)        -> Refusing, which sends a View
+//!                                     (or Ask)        -> Curious -> Refusing, which sends a View
 //!             Join  -> Challenging -> Proof              -> a lane of a carried session
 //! ```
 
@@ -29,8 +29,10 @@ pub enum Stage {
     Challenging,
     /// Receiving Request, or a lane's Proof.
     Request,
-    /// Accepted, no worker yet; or asked, when no worker has said yet what there is.
+    /// Accepted, no worker yet.
     Waiting,
+    /// Asked, when no worker has said yet what there is.
+    Curious,
     /// Receiving Welcome from the worker.
     Welcome,
     /// Sending Welcome to the client.
@@ -112,6 +114,12 @@ impl Stage {
         matches!(self, Stage::Hello | Stage::Challenging | Stage::Request)
     }
 
+    /// Whether he takes some of the room that there is for whoever has no place in a session: who asks needs none, so
+    /// the number of sessions is no limit for him.
+    pub fn takes_room(self) -> bool {
+        self.is_strangers() || self == Stage::Curious
+    }
+
     /// Whether the frame that is awaited is the worker's.
     pub fn hears_the_worker(self) -> bool {
         matches!(self, Stage::Welcome | Stage::Started)
@@ -148,11 +156,12 @@ impl Heard {
 mod tests {
     use super::*;
 
-    const STAGES: [Stage; 11] = [
+    const STAGES: [Stage; 12] = [
         Stage::Hello,
         Stage::Challenging,
         Stage::Request,
         Stage::Waiting,
+        Stage::Curious,
         Stage::Welcome,
         Stage::Welcoming,
         Stage::Start,
@@ -180,7 +189,7 @@ mod tests {
 
     #[test]
     fn nothing_is_heard_while_it_is_our_turn() {
-        let ours = |s: Stage| s.sent() != Next::Close || matches!(s, Stage::Waiting | Stage::Refusing);
+        let ours = |s: Stage| s.sent() != Next::Close || matches!(s, Stage::Waiting | Stage::Curious | Stage::Refusing);
         for (stage, purpose, kind) in all().filter(|(stage, ..)| ours(*stage)) {
             assert!(stage.heard(purpose, kind).is_err(), "{stage:?} {purpose:?} {kind}");
         }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use orion_tls::Fingerprint;
 use orion_transport::lease::{Instance, LeaseKey, Shown};
 use orion_transport::proof::{Token, fresh_nonce};
-use orion_wire::agent::{Answer, Gpu, Used};
+use orion_wire::agent::{Answer, ENDED_MAX, Gpu, Used};
 use orion_wire::lease::{Lease, LeaseId};
 use orion_wire::refusal::{Reason, Refusal};
 
@@ -47,7 +47,7 @@ struct Pages {
     used_of_reserve: BTreeMap<LeaseId, u64>,
     /// Leases that the controller has taken back, likewise.
     taken_back: BTreeMap<LeaseId, u64>,
-    /// With the version by which they ended.
+    /// With the version by which they ended, the last ones. What is forgotten here nobody renews at the controller.
     ended: BTreeMap<LeaseId, u64>,
     version: u64,
 }
@@ -152,8 +152,10 @@ impl Book {
     pub fn taken_back(&self, ids: &[LeaseId]) {
         let mut pages = self.pages();
         let Some(belongs) = &pages.belongs else { return };
-        let until = belongs.now_unix_ms() + OFFER_MS_MAX;
-        pages.taken_back.extend(ids.iter().map(|id| (*id, until)));
+        let now_unix_ms = belongs.now_unix_ms();
+        // Also where nobody comes with a lease: who asks and goes again and again has many taken back.
+        pages.taken_back.retain(|_, until| *until > now_unix_ms);
+        pages.taken_back.extend(ids.iter().map(|id| (*id, now_unix_ms + OFFER_MS_MAX)));
     }
 
     /// Who this is, for the agent.
@@ -220,6 +222,12 @@ impl Book {
         pages.live_of_reserve.remove(&id);
         pages.meters.remove(&id);
         pages.ended.insert(id, version);
+        if pages.ended.len() > ENDED_MAX {
+            let oldest = pages.ended.iter().min_by_key(|(_, version)| **version).map(|(id, _)| *id);
+            if let Some(id) = oldest {
+                pages.ended.remove(&id);
+            }
+        }
         self.changed.notify_all();
     }
 
@@ -323,6 +331,23 @@ mod tests {
         drop(try_with(&book, &lease(2)).expect("another one"));
         book.belong("a".into(), key(), NOW + LIFE);
         assert!(try_with(&book, &lease(1)).err().expect("late").contains("ran out"));
+    }
+
+    #[test]
+    fn what_is_kept_of_leases_that_are_over_has_an_end() {
+        let book = Book::new(true, None).expect("random bytes");
+        book.belong("a".into(), key(), NOW);
+        let many = |from: u32| (from..from + 1000).map(|n| LeaseId((u128::from(n)).to_be_bytes())).collect::<Vec<_>>();
+        book.taken_back(&many(0));
+        // Nobody comes with a lease meanwhile, and the agent hears of nothing that ends.
+        book.belong("a".into(), key(), NOW + OFFER_MS_MAX + 1000);
+        book.taken_back(&many(1000));
+        assert_eq!(book.pages().taken_back.len(), 1000);
+        for id in (0..5).flat_map(|n| many(n * 1000)) {
+            book.is_over(id);
+        }
+        let (_, _, ended) = state(&book, 0);
+        assert_eq!((ended.len(), ended[0]), (ENDED_MAX, many(5000 - ENDED_MAX as u32)[0]));
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! The socket at which the agent beside this oriond asks (`orion_wire::agent`). A thread answers one agent at a time; a
-//! further one waits until the first has gone.
+//! further one waits until the first has gone, or has been silent for too long.
 
 // UNSAFETY: geteuid.
 
@@ -12,13 +12,17 @@ use std::time::Duration;
 
 use orion_transport::fds;
 use orion_transport::lease::LeaseKey;
-use orion_transport::socket::peer_credentials;
+use orion_transport::socket::{peer_credentials, receive_timeout, send_timeout};
 use orion_wire::agent::{AGENT_VERSION, Answer, Ask, KIND, WAIT_MS_MAX};
 use tracing::{info, warn};
 
 use super::book::Book;
 use crate::engine::carrier::LocalSocket;
 use crate::engine::post::{Mail, Post};
+
+/// An agent asks at least once in so many seconds, whatever becomes of its controller, and takes the answer. One that
+/// was stopped, or has said half of something, keeps the next one out no longer.
+const SILENCE_SECONDS_MAX: u16 = 30;
 
 /// Listens, and starts the thread. What it hears of leases that are over goes to the door.
 pub fn open(path: &Path, book: Arc<Book>, door: Arc<Post>) -> Result<Arc<LocalSocket>, String> {
@@ -27,7 +31,7 @@ pub fn open(path: &Path, book: Arc<Book>, door: Arc<Post>) -> Result<Arc<LocalSo
     let serve = move || {
         loop {
             match listening.listener.accept() {
-                Ok((agent, _)) => serve(&agent, &book, &door),
+                Ok((agent, _)) => serve(&agent, &book, &door, SILENCE_SECONDS_MAX),
                 Err(e) => {
                     warn!(error = %e, "accepting an agent failed");
                     // Most likely there are no descriptors left; trying again at once would only fail again.
@@ -43,14 +47,22 @@ pub fn open(path: &Path, book: Arc<Book>, door: Arc<Post>) -> Result<Arc<LocalSo
         .map_err(|e| format!("starting the agent's thread failed: {e}"))
 }
 
-fn serve(agent: &UnixStream, book: &Book, door: &Post) {
+fn serve(agent: &UnixStream, book: &Book, door: &Post, silence_seconds_max: u16) {
     match stranger(agent) {
         None => {}
         Some(why) => return warn!(why, "somebody who is no agent of this server's came to its --pool socket"),
     }
     info!("an agent has come");
-    match talk(agent, book, door) {
+    let patience = receive_timeout(agent.as_fd(), silence_seconds_max.into())
+        .and_then(|()| send_timeout(agent.as_fd(), silence_seconds_max.into()));
+    match patience.and_then(|()| talk(agent, book, door)) {
         Ok(()) => info!("the agent has gone; sessions go on"),
+        Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+            warn!(
+                silence_seconds_max,
+                "the agent has stopped in the midst of its connection, which is closed; sessions go on"
+            );
+        }
         Err(e) => warn!(error = %e, "the agent's connection broke; sessions go on"),
     }
 }
@@ -104,5 +116,31 @@ fn answer(ask: Ask, book: &Book, door: &Post) -> Answer {
             }
             book.look(heard, Duration::from_millis(wait_ms.min(WAIT_MS_MAX)))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// It was stopped, or killed in a way that leaves its connection open. Another one waits behind it.
+    #[test]
+    fn an_agent_that_stops_in_a_frame_or_takes_no_answer_gives_its_place_up() {
+        let book = Book::new(true, None).expect("random bytes");
+        let door = Post::new().expect("an eventfd");
+        let ask = |ask: &Ask| orion_wire::hello::frame(KIND, &ask.encode());
+        let look = ask(&Ask::Look { heard: 0, over: Vec::new(), wait_ms: 0 });
+        for half in [&[][..], &look[..5], &look[..look.len() - 1]] {
+            let (ours, agent) = UnixStream::pair().expect("a pair");
+            fds::send(agent.as_fd(), half, &[]).expect("there is room");
+            serve(&ours, &book, &door, 1);
+        }
+        let (ours, agent) = UnixStream::pair().expect("a pair");
+        send_timeout(agent.as_fd(), 1).expect("a socket");
+        std::thread::scope(|scope| {
+            scope.spawn(|| serve(&ours, &book, &door, 1));
+            // It asks until it is heard no more, and never listens.
+            while fds::send(agent.as_fd(), &look, &[]).is_ok() {}
+        });
     }
 }

@@ -1,16 +1,20 @@
 //! The sessions that there are, as far as somebody may ask about them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use orion_telemetry::report::{Client, Memory, Report, SESSIONS_MAX, Session, VERSION};
+use orion_telemetry::events::of_session;
+use orion_telemetry::report::{Client, Memory, Report, SESSIONS_MAX, Session, VERSION, Vgpu};
 use orion_telemetry::{Page, probe};
 
 use super::system;
 use crate::engine::carrier::contract;
 use crate::engine::peer::Source;
+use crate::engine::time::arbiters::Seats;
 use crate::meter::Meter;
+use crate::seat::OfArbiter;
 
 /// Characters of what a client says of itself: it becomes a label.
 const PROGRAM_CHARS_MAX: usize = 64;
@@ -41,6 +45,10 @@ pub struct Watched {
     pub meter: Arc<Meter>,
     pub carried: OnceLock<Weak<dyn contract::Session>>,
     pub place: OnceLock<system::Place>,
+    /// Where the time of its GPUs is divided.
+    pub seats: Option<Seats>,
+    /// Of each of its vGPUs, once they are known: on which GPU it lies, and the seat there.
+    pub vgpus: OnceLock<Vec<(u64, Option<usize>)>>,
 }
 
 /// Whose sessions somebody sees.
@@ -68,6 +76,13 @@ impl Directory {
     pub fn is_carried(&self, session: u64, by: Weak<dyn contract::Session>) {
         if let Some(watched) = self.sessions().get(&session) {
             let _ = watched.carried.set(by);
+        }
+    }
+
+    /// Its worker has said on which GPUs its vGPUs lie.
+    pub fn has_vgpus(&self, session: u64, vgpus: Vec<(u64, Option<usize>)>) {
+        if let Some(watched) = self.sessions().get(&session) {
+            let _ = watched.vgpus.set(vgpus);
         }
     }
 
@@ -121,13 +136,41 @@ impl Watched {
             ..Session::default()
         };
         session.has(&self.page.read());
+        self.tell_of_time(&mut session);
         session
+    }
+
+    /// What the arbiters count. A session that never waits for its turn has no word of that on its own page.
+    fn tell_of_time(&self, session: &mut Session) {
+        let Some(vgpus) = self.vgpus.get() else { return };
+        let seat = |seat: &Option<usize>| Some(&self.seats.as_ref()?.page.seat((*seat)?).of_arbiter);
+        let tell = |(gpu, at): &(u64, Option<usize>)| {
+            let busy_percent = seat(at).map(|seat| seat.busy_percent.load(Ordering::Relaxed));
+            Vgpu { gpu: *gpu, busy_percent }
+        };
+        session.vgpus = vgpus.iter().map(tell).collect();
+        // Several vGPUs on one GPU have one seat there.
+        let seats: BTreeSet<Option<usize>> = vgpus.iter().map(|(_, at)| *at).collect();
+        let words = [
+            (of_session::GPU_TIME, (|seat| &seat.used_ns) as fn(&OfArbiter) -> &AtomicU64),
+            (of_session::LEASES, |seat| &seat.leases),
+            (of_session::LEASE_OVERRUN, |seat| &seat.overrun_ns),
+        ];
+        for (event, of) in words {
+            let told = seats.iter().filter_map(seat).map(|seat| of(seat).load(Ordering::Relaxed));
+            if let Some(sum) = told.reduce(u64::saturating_add) {
+                session.counters.insert(event.name.to_owned(), sum);
+            }
+        }
     }
 }
 
 #[cfg(test)]
 pub mod tests {
+    use orion_arbiter::Ledger;
+
     use super::*;
+    use crate::engine::time::policy::Shares;
 
     pub fn watched(source: Source) -> Watched {
         Watched {
@@ -146,7 +189,29 @@ pub mod tests {
             meter: Arc::new(Meter::create().expect("a page")),
             carried: OnceLock::new(),
             place: OnceLock::new(),
+            seats: None,
+            vgpus: OnceLock::new(),
         }
+    }
+
+    #[test]
+    fn what_nobody_measures_is_not_told_and_two_vgpus_of_one_gpu_have_one_seat() {
+        let directory = Directory::new();
+        directory.begins(1, watched(Source::User(7)));
+        directory.has_vgpus(1, vec![(3, None)]);
+        let session = directory.report(Sees::All).sessions.remove(0);
+        assert_eq!(session.vgpus, [Vgpu { gpu: 3, busy_percent: None }]);
+        assert!(!session.gpu_time_is_known());
+        let seats = Seats::create(Shares::Each(50)).expect("a page");
+        let ledger = Ledger { used_ns: 700, ..Ledger::default() };
+        seats.page.seat(0).show_ledger(&ledger);
+        seats.page.seat(0).of_arbiter.busy_percent.store(41, Ordering::Relaxed);
+        directory.begins(2, Watched { seats: Some(seats), ..watched(Source::User(7)) });
+        directory.has_vgpus(2, vec![(3, Some(0)), (3, Some(0))]);
+        let session = directory.report(Sees::All).sessions.remove(1);
+        assert_eq!(session.vgpus, [Vgpu { gpu: 3, busy_percent: Some(41) }; 2]);
+        assert!(session.gpu_time_is_known());
+        assert_eq!(session.counter(of_session::GPU_TIME), 700);
     }
 
     #[test]

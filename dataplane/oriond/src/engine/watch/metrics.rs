@@ -1,14 +1,19 @@
 //! OpenMetrics over HTTP, of every session with who it is for. Off unless `--metrics` names an address.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use hyper::server::conn::http1;
+use hyper_util::rt::TokioIo;
+use hyper_util::service::TowerToHyperService;
 use orion_telemetry::Class;
 use orion_telemetry::events::{Event, Unit, of_class, of_session, times};
 use orion_telemetry::histogram::{Counts, middle};
@@ -19,6 +24,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit as Of};
+use tokio::task::AbortHandle;
 
 use super::directory::{Directory, Sees};
 
@@ -26,6 +32,13 @@ const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=
 /// Upper ends of the buckets in which histograms are told, in nanoseconds.
 const ENDS: [u64; 9] =
     [1_000, 5_000, 20_000, 100_000, 1_000_000, 10_000_000, 100_000_000, 1_000_000_000, 10_000_000_000];
+
+/// Who asks at one time. One who comes takes the place of the one who came first: an answer takes milliseconds.
+const ASKING_MAX: usize = 32;
+/// From coming to having read the answer.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(10);
+/// Most likely there are no descriptors left.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
 /// Listens, and starts the thread. Answers where.
 pub fn open(address: SocketAddr, directory: Arc<Directory>) -> Result<SocketAddr, String> {
@@ -35,12 +48,11 @@ pub fn open(address: SocketAddr, directory: Arc<Directory>) -> Result<SocketAddr
     let bound = listener.local_addr().map_err(failed)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
     let serve = async move {
-        let listener = tokio::net::TcpListener::from_std(listener)?;
         let routes = Router::new()
             .route("/metrics", get(answer))
             .fallback(|| async { (StatusCode::NOT_FOUND, "there is /metrics\n") })
             .with_state(directory);
-        axum::serve(listener, routes).await
+        serve(tokio::net::TcpListener::from_std(listener)?, routes).await
     };
     std::thread::Builder::new()
         .name("metrics".into())
@@ -51,6 +63,33 @@ pub fn open(address: SocketAddr, directory: Arc<Directory>) -> Result<SocketAddr
         })
         .map(|_| bound)
         .map_err(failed)
+}
+
+/// Nobody who asks here has oriond's descriptors for long, nor many: sessions need them.
+async fn serve(listener: tokio::net::TcpListener, routes: Router) -> std::io::Result<()> {
+    let mut asking: VecDeque<AbortHandle> = VecDeque::new();
+    loop {
+        let (socket, _) = match listener.accept().await {
+            Ok(arrived) => arrived,
+            Err(error) => {
+                tracing::warn!(%error, "accepting somebody at --metrics failed");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        asking.retain(|one| !one.is_finished());
+        if asking.len() >= ASKING_MAX {
+            asking.pop_front().inspect(AbortHandle::abort);
+        }
+        let service = TowerToHyperService::new(routes.clone());
+        let served = async move {
+            let mut builder = http1::Builder::new();
+            let served = builder.keep_alive(false).serve_connection(TokioIo::new(socket), service);
+            // How it ends is seen at the other end.
+            let _ = tokio::time::timeout(ANSWERED_WITHIN, served).await;
+        };
+        asking.push_back(tokio::spawn(served).abort_handle());
+    }
 }
 
 async fn answer(State(directory): State<Arc<Directory>>) -> Response {
@@ -161,8 +200,9 @@ impl Sessions {
             let is_sum = event.unit != Unit::Picoseconds;
             let kind = if is_sum { MetricType::Counter } else { MetricType::Gauge };
             let mut family = encoder.encode_descriptor(&name, event.what, unit.as_ref(), kind)?;
-            for (who, session) in self.all() {
-                let value = scaled(*event, session.counter(*event));
+            // What nobody counts is not 0.
+            let told = self.all().filter_map(|(who, session)| Some((who, scaled(*event, session.told(*event)?))));
+            for (who, value) in told {
                 match is_sum {
                     true => ConstCounter::new(value).encode(family.encode_family(&who)?)?,
                     false => ConstGauge::new(value).encode(family.encode_family(&who)?)?,
@@ -189,6 +229,13 @@ impl Sessions {
         })?;
         gauges(encoder, name[1], "device memory that may be used", Some(Of::Bytes), || {
             all().map(|(vgpu, memory)| (vgpu, memory.limit as f64))
+        })?;
+        let busy = "part of the last second in which its GPU worked for the session, where that is measured";
+        gauges(encoder, "vgpu_busy_ratio", busy, None, || {
+            self.all().flat_map(|(who, session)| {
+                let known = (0..).zip(&session.vgpus).filter_map(|(vgpu, one)| Some((vgpu, one.busy_percent?)));
+                known.map(move |(vgpu, percent)| (Vgpu { who: who.clone(), vgpu }, f64::from(percent) / 100.0))
+            })
         })
     }
 
@@ -289,9 +336,62 @@ fn buckets(counts: &Counts) -> (f64, u64, Vec<(f64, u64)>) {
 mod tests {
     use orion_telemetry::OwnPage;
 
+    use super::super::directory::Watched;
     use super::super::directory::tests::watched;
     use super::*;
     use crate::engine::peer::Source;
+    use crate::engine::time::arbiters::Seats;
+    use crate::engine::time::policy::Shares;
+
+    #[test]
+    fn whoever_asks_for_nothing_gives_way_to_who_asks() {
+        use std::io::{Read, Write};
+        use std::net::TcpStream;
+        let address = open("127.0.0.1:0".parse().expect("an address"), Arc::new(Directory::new())).expect("a port");
+        let connect = || {
+            let socket = TcpStream::connect(address).expect("it listens");
+            socket.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout");
+            socket
+        };
+        let mut silent: Vec<TcpStream> = (0..100).map(|_| connect()).collect();
+        silent.iter_mut().for_each(|socket| drop(socket.write_all(b"G")));
+        let mut asks = connect();
+        asks.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").expect("it takes it");
+        let mut answer = String::new();
+        asks.read_to_string(&mut answer).expect("an answer, and its end");
+        assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("# EOF\n"), "{answer}");
+        // The first of them were closed at once, and the others are soon.
+        let began = std::time::Instant::now();
+        for socket in &mut silent[..100 - ASKING_MAX] {
+            let end = socket.read(&mut [0]);
+            assert!(
+                end.as_ref().is_ok_and(|n| *n == 0) || end.is_err_and(|e| e.raw_os_error() == Some(libc::ECONNRESET))
+            );
+        }
+        assert!(began.elapsed() < ANSWERED_WITHIN);
+        for socket in &mut silent[100 - ASKING_MAX..] {
+            assert!(!socket.read(&mut [0]).is_err_and(|e| e.kind() == std::io::ErrorKind::WouldBlock));
+        }
+    }
+
+    #[test]
+    fn a_metric_of_the_gpus_time_is_not_0_where_nobody_counts_it() {
+        let of = [
+            "orion_session_gpu_time_seconds_total{",
+            "orion_session_leases_total{",
+            "orion_session_lease_overrun_seconds_total{",
+            "orion_vgpu_busy_ratio{",
+        ];
+        let told = |seats: Option<Seats>| {
+            let (directory, at) = (Directory::new(), seats.as_ref().map(|_| 0));
+            directory.begins(5, Watched { seats, ..watched(Source::User(7)) });
+            directory.has_vgpus(5, vec![(3, at)]);
+            let text = text(directory.report(Sees::All)).expect("text");
+            of.map(|start| text.lines().any(|line| line.starts_with(start) && line.ends_with("} 0.0")))
+        };
+        assert_eq!(told(None), [false; 4]);
+        assert_eq!(told(Some(Seats::create(Shares::Each(50)).expect("a page"))), [true; 4]);
+    }
 
     #[test]
     fn sessions_are_told_with_who_they_are_for() {

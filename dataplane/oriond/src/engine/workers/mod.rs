@@ -210,18 +210,20 @@ impl Workers {
         // One that waits for a session ends by itself when we are gone.
         let by_itself = end == End::Exit(0) && (self.is_stopping || matches!(state, State::Serving(_)));
         let is_meant = by_us || by_itself;
+        let why = (end == End::Signal(libc::SIGKILL) && !by_us)
+            .then_some("not by oriond: when memory runs out the kernel does so, see dmesg");
         // There is one line of each worker, so these are not counted as lines of one kind.
         match state {
             State::Serving(_) if is_meant => {
                 info!(worker = pid, session, status = %end, "session over, worker ended");
             }
             State::Serving(_) => {
-                warn!(target: OF_A_WORKER, worker = pid, session, status = %end, "session over, worker died");
+                warn!(target: OF_A_WORKER, worker = pid, session, why, status = %end, "session over, worker died");
             }
             _ if is_meant => {}
-            State::Starting => warn!(target: OF_A_WORKER, worker = pid, status = %end, "a starting worker died"),
-            State::Warm => warn!(target: OF_A_WORKER, worker = pid, status = %end, "a warm worker died"),
-            State::Retired => warn!(target: OF_A_WORKER, worker = pid, status = %end, "a retired worker died"),
+            State::Starting => warn!(target: OF_A_WORKER, worker = pid, why, status = %end, "a starting worker died"),
+            State::Warm => warn!(target: OF_A_WORKER, worker = pid, why, status = %end, "a warm worker died"),
+            State::Retired => warn!(target: OF_A_WORKER, worker = pid, why, status = %end, "a retired worker died"),
         }
         end
     }

@@ -15,7 +15,7 @@ use orion_ring::Memory;
 use orion_wire::environment::Environment;
 
 use super::worker_log::WorkerLog;
-use crate::cell::{self, Plan, User};
+use crate::cell::{self, Namespaces, Plan, User};
 
 const ADDR_COMPAT_LAYOUT: libc::c_ulong = 0x0020_0000;
 
@@ -55,21 +55,12 @@ fn serve(
     born: &impl Fn(Environment, io::Result<Newborn>),
     log: &WorkerLog,
 ) {
-    let mut tenant = None;
-    // Workers of one tenant share this thread's.
-    let separated = match plan.namespaces && plan.seal.one_tenant {
-        // SAFETY: this thread does nothing that has to do with the host's network or mounts.
-        true => unsafe { cell::separate() },
-        false => Ok(()),
-    };
+    let (mut tenant, mut namespaces) = (None, Namespaces::new(plan));
     for order in orders {
         match order {
             Order::Spawn(environment) => {
-                let newborn = separated
-                    .as_ref()
-                    .map_err(|e| io::Error::other(format!("making namespaces failed: {e}")))
-                    .and_then(|()| user_for(plan, &mut tenant))
-                    .and_then(|user| spawn(worker_arguments, plan, user, &environment, log));
+                let newborn = user_for(plan, &mut tenant)
+                    .and_then(|user| namespaces.within(|| spawn(worker_arguments, plan, user, &environment, log)));
                 born(environment, newborn);
             }
             // SAFETY: the sender gave up the last reference; see `Mapped`.
@@ -102,13 +93,14 @@ fn spawn(
     let (lines, stderr) = pipe()?;
     let (ours, theirs) = socketpair(libc::SOCK_SEQPACKET)?;
     let control = theirs.as_raw_fd();
-    // SAFETY: getpid cannot fail.
-    let parent = unsafe { libc::getpid() };
+    let is_apart = !plan.seal.one_tenant;
     let entry = cell::Entry {
         user: user.as_ref().map(|u| u.id),
-        namespaces: plan.namespaces && !plan.seal.one_tenant,
+        mounts: plan.wants_mounts() && is_apart,
+        namespaces: plan.namespaces && is_apart,
+        covered: plan.covered.clone().filter(|_| is_apart),
         control,
-        parent,
+        ours: ours.as_raw_fd(),
     };
     let mut command = Command::new("/proc/self/exe");
     command
@@ -138,10 +130,6 @@ fn spawn(
             if now < 0 || libc::personality(now as libc::c_ulong | ADDR_COMPAT_LAYOUT) < 0 {
                 return Err(io::Error::last_os_error());
             }
-            // oriond's threads have its signals blocked, and std lets children inherit that.
-            let mut none: libc::sigset_t = std::mem::zeroed();
-            libc::sigemptyset(&mut none);
-            libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut());
             cell::enter(&entry)
         });
     }

@@ -6,11 +6,12 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 
 use orion_transport::fds;
+use orion_wire::text::acts;
 use tracing::warn;
 
 use super::nursery::Newborn;
 use crate::attach::{CONTROL_BYTES_MAX, Control};
-use crate::cell::User;
+use crate::cell::{User, signal_of};
 use crate::engine::core::Core;
 use crate::engine::io_ring::Did;
 use crate::log::OF_A_WORKER;
@@ -92,7 +93,7 @@ impl Process {
         self.lines = self.lines.saturating_add(1);
         match self.lines {
             ..=LINES_MAX => {
-                let text: String = text.chars().filter(|c| !c.is_control()).take(LINE_CHARS_MAX).collect();
+                let text: String = text.chars().filter(|c| !acts(*c)).take(LINE_CHARS_MAX).collect();
                 warn!(target: OF_A_WORKER, worker = self.pid, session, text, "worker says");
             }
             n if n == LINES_MAX + 1 => {
@@ -152,5 +153,8 @@ fn reap(pidfd: &OwnedFd) -> End {
     }
     // SAFETY: waitid filled in the fields of a SIGCHLD.
     let status = unsafe { info.si_status() };
-    if info.si_code == libc::CLD_EXITED { End::Exit(status) } else { End::Signal(status) }
+    match info.si_code {
+        libc::CLD_EXITED => signal_of(status).map_or(End::Exit(status), End::Signal),
+        _ => End::Signal(status),
+    }
 }

@@ -140,30 +140,30 @@ pub fn copy_out_inline(s: &mut Session, header: &Header, mut r: Reader<'_>) -> H
     let from = s.reach(q.from, bytes as u64)?;
     if Landing::suits(from, bytes as u64) && s.may_watch(stream) {
         let landing = s.watch(from, bytes, stream)?;
-        let slot = landing.slot.cast_mut();
+        let slot = landing.slot;
         return Ok(s.park(header, Wait::Landing(landing), move |s, code, reply| {
             let events = s.flush_output(code);
             // SAFETY: the copy has finished (or failed); the slot is ours.
-            let copied = unsafe { std::slice::from_raw_parts(slot, bytes) };
+            let copied = unsafe { std::slice::from_raw_parts(slot.at, bytes) };
             CopyOutInlineReply { bytes: copied.into(), events }.encode(reply);
-            s.return_scratch(slot);
+            s.scratch.give_back(slot);
             code
         }));
     }
     s.mix(stream);
-    let slot = s.scratch()?;
+    let slot = s.scratch_for(stream)?;
     // SAFETY: a scratch slot has room for half a record.
-    let code = unsafe { s.driver.cuMemcpyDtoHAsync_v2(slot.cast(), from.raw(), bytes, stream) };
+    let code = unsafe { s.driver.cuMemcpyDtoHAsync_v2(slot.at.cast(), from.raw(), bytes, stream) };
     if code != CUDA_SUCCESS {
-        s.return_scratch(slot);
+        s.scratch.give_back(slot);
         return Ok(Outcome::Done(code));
     }
     Ok(s.park(header, Wait::Streams(vec![stream]), move |s, code, reply| {
         let (code, events) = s.flush_output_of(stream, code);
         // SAFETY: the copy has finished (or failed); the slot is ours.
-        let copied = unsafe { std::slice::from_raw_parts(slot, bytes) };
+        let copied = unsafe { std::slice::from_raw_parts(slot.at, bytes) };
         CopyOutInlineReply { bytes: copied.into(), events }.encode(reply);
-        s.return_scratch(slot);
+        s.scratch.give_back(slot);
         code
     }))
 }

@@ -9,7 +9,8 @@ use std::ptr;
 use orion_cuda::driver::Driver;
 use orion_cuda::sys::*;
 use orion_wire::agent::Gpu;
-use orion_wire::hello::{Device, PEER_ACCESS, PEER_ATOMICS};
+use orion_wire::hello::{Device, PEER_ACCESS, PEER_ATOMICS, PEER_SAME_GPU};
+use orion_wire::text::acts;
 
 use crate::vgpu::set_apart;
 use crate::worker::driver::cupti;
@@ -98,7 +99,7 @@ pub fn gpu(driver: &Driver, device: CUdevice) -> Gpu {
     unsafe {
         if driver.cuDeviceGetName(text.as_mut_ptr(), text.len() as i32, device) == CUDA_SUCCESS {
             let name = CStr::from_ptr(text.as_ptr()).to_string_lossy();
-            gpu.name = name.chars().filter(|c| !c.is_control()).take(GPU_NAME_CHARS_MAX).collect();
+            gpu.name = name.chars().filter(|c| !acts(*c)).take(GPU_NAME_CHARS_MAX).collect();
         }
         let mut uuid: CUuuid = std::mem::zeroed();
         if driver.cuDeviceGetUuid_v2(&mut uuid, device) == CUDA_SUCCESS {
@@ -164,6 +165,9 @@ pub fn describe(driver: &Driver, device: CUdevice, number: u32) -> Device {
 /// `[i * n + j]`: how device i can access device j, of [`orion_wire::hello`]'s `PEER_*`.
 pub fn peer_access(driver: &Driver, devices: &[CUdevice]) -> Vec<u8> {
     let way = |a: CUdevice, b: CUdevice| {
+        if a == b {
+            return PEER_SAME_GPU;
+        }
         let (mut can, mut atomics) = (0, 0);
         // SAFETY: a valid out pointer.
         if unsafe { driver.cuDeviceCanAccessPeer(&mut can, a, b) } != CUDA_SUCCESS || can == 0 {

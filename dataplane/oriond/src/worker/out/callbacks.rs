@@ -8,7 +8,7 @@
 
 use std::collections::HashMap;
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::time::Duration;
 
@@ -53,6 +53,27 @@ pub struct Callbacks {
     arrivals: Option<(Shared, Heap)>,
 }
 
+/// Of a host function: whether it runs now, and how many nodes of executable graphs it belongs to.
+#[derive(Debug, Default)]
+pub struct Runs {
+    now: AtomicU32,
+    pub nodes: AtomicU32,
+}
+
+impl Runs {
+    pub fn begin(&self) {
+        self.now.fetch_add(1, Ordering::Release);
+    }
+
+    pub fn end(&self) {
+        self.now.fetch_sub(1, Ordering::Release);
+    }
+
+    pub fn are_under_way(&self) -> bool {
+        self.now.load(Ordering::Acquire) > 0
+    }
+}
+
 /// What the driver keeps for one host function.
 pub struct Ticket {
     callbacks: Arc<Callbacks>,
@@ -67,6 +88,7 @@ pub struct Ticket {
     asked_for: AtomicBool,
     /// Ends with it.
     alive: Arc<()>,
+    runs: Arc<Runs>,
 }
 
 impl Callbacks {
@@ -90,7 +112,8 @@ impl Callbacks {
             self.outstanding.fetch_add(1, Ordering::Relaxed);
         }
         let (callbacks, asked_for, alive) = (self.clone(), AtomicBool::new(false), Arc::new(()));
-        let ticket = Ticket { callbacks, number, kind, object, once, kept, asked_for, alive };
+        let runs = Arc::default();
+        let ticket = Ticket { callbacks, number, kind, object, once, kept, asked_for, alive, runs };
         Box::into_raw(Box::new(ticket)).cast()
     }
 
@@ -239,6 +262,15 @@ pub unsafe fn life_of(ticket: *const c_void) -> Weak<()> {
     Arc::downgrade(&unsafe { &*ticket.cast::<Ticket>() }.alive)
 }
 
+/// What tells whether a ticket's function runs.
+///
+/// # Safety
+/// As [`number_of`].
+pub unsafe fn runs_of(ticket: *const c_void) -> Arc<Runs> {
+    // SAFETY: the caller's promise.
+    unsafe { &*ticket.cast::<Ticket>() }.runs.clone()
+}
+
 /// `CUhostFn` for the driver.
 pub unsafe extern "C" fn host_function(data: *mut c_void) {
     run_ticket(data, CUDA_SUCCESS);
@@ -253,7 +285,9 @@ fn run_ticket(data: *mut c_void, status: CUresult) {
     // SAFETY: the pointer came from `Callbacks::ticket`; a `once` ticket is freed only below, after its only run,
     // another one only after the graphs that run it.
     let ticket = unsafe { &*data.cast::<Ticket>() };
+    ticket.runs.begin();
     ticket.callbacks.run(ticket, status);
+    ticket.runs.end();
     if ticket.once {
         // SAFETY: a `once` ticket runs once, and this was it.
         unsafe { drop_ticket(data) };

@@ -91,20 +91,8 @@ impl Session {
 
     /// A place for the device to say that a copy is done. In the primary context, which outlives all others.
     pub(super) fn word(&mut self) -> Option<Word> {
-        if self.words.has_one() {
-            return self.words.take();
-        }
-        let caller = self.current;
-        let primary = self.any_context();
-        if self.make_current(primary).is_err() {
-            return None;
-        }
-        let relaxed = self.captures.relax(self.driver);
-        self.words.add_page(self.driver);
-        self.captures.restore(self.driver, relaxed);
-        // Not if it is not known who was.
-        if caller != u64::MAX {
-            self.make_current(caller).ok()?;
+        if !self.words.has_one() {
+            self.within(self.any_context(), |s| s.words.add_page(s.driver)).ok()?;
         }
         self.words.take()
     }

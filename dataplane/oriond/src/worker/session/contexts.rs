@@ -31,6 +31,21 @@ impl Session {
         Handle::primary_context(self.vgpus.first_visible()).0
     }
 
+    /// Has memory of the session's own made in a context: what the driver knows of memory it forgets with the context
+    /// that it was made in.
+    pub(super) fn within<T>(&mut self, context: u64, make: impl FnOnce(&mut Session) -> T) -> Result<T, CUresult> {
+        let caller = self.current;
+        self.make_current(context)?;
+        let relaxed = self.captures.relax(self.driver);
+        let made = make(self);
+        self.captures.restore(self.driver, relaxed);
+        // Not if it is not known who was.
+        if caller != u64::MAX {
+            self.make_current(caller)?;
+        }
+        Ok(made)
+    }
+
     /// Forgets which context is current, after something that changed it behind our back.
     pub fn forget_current(&mut self) {
         self.current = u64::MAX;
@@ -118,7 +133,6 @@ impl Session {
             }
             // What was registered with or allocated in a primary context goes with it. Staging works on from
             // the heap itself, unregistered.
-            self.spare_scratch.clear();
             self.words.forget();
             self.staging_bytes = 0;
         }
@@ -132,6 +146,7 @@ impl Session {
         self.latched.retain(|l| l.0 != word);
         self.spare_events.remove(&word);
         self.settle_context(word);
+        self.scratch.context_gone(word);
         self.lent.retain(|((context, _), _)| *context != word);
         self.orphaned.retain(|(context, _)| *context != word);
         self.parked.iter_mut().for_each(|parked| parked.earlier.retain(|event| event.0 != word));

@@ -4,8 +4,8 @@
 
 // UNSAFETY: calls the driver through C function pointers with values that were checked here.
 
-use std::sync::Weak;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use orion_arbiter::Said;
@@ -17,12 +17,18 @@ use orion_wire::Reader;
 use orion_wire::generated::ops;
 use orion_wire::handle::Kind;
 use orion_wire::message::calls;
+use orion_wire::message::graph_exec::GraphLaunch;
 use orion_wire::record::Header;
 
 use crate::lines;
 use crate::seat::{OfArbiter, UNTIL_TOLD, grant, now_ns};
+use crate::worker::out::arrivals::SpareEvent;
 use crate::worker::session::Session;
-use crate::worker::state::gate::{AHEAD_NS_MAX, ARMED_NS, Behind, Gate, Place, StreamKey, concerns, kind_of, orders};
+use crate::worker::state::gate::{
+    AHEAD_NS_MAX, ARMED_NS, Behind, Gate, Place, StreamKey, VALUE_WAITS_MAX, concerns, kind_of, orders,
+    waits_for_values,
+};
+use crate::worker::state::graphs::HostNodes;
 
 /// A session keeps its lease over a pause as short as this: who waits for a kernel sends the next one soon.
 const GRACE_NS: u64 = 50_000;
@@ -50,7 +56,18 @@ impl Session {
             return false;
         }
         self.gated_stream = None;
-        concerns(header.op) && self.stops(header.context)
+        if concerns(header.op) && self.stops(header.context) {
+            return true;
+        }
+        let may_wait = header.op == ops::CU_GRAPH_LAUNCH && !self.graph_nodes.host_nodes.is_empty();
+        if may_wait || waits_for_values(header.op) {
+            self.ends_before_function();
+        }
+        false
+    }
+
+    pub fn divides_time(&self) -> bool {
+        self.gate.is_some()
     }
 
     fn stops(&mut self, context: u64) -> bool {
@@ -179,7 +196,39 @@ impl Session {
             self.note_passed(header, body);
         } else if orders(header.op) {
             self.note_order(header, body);
+        } else if waits_for_values(header.op) {
+            self.note_value_wait();
         }
+    }
+
+    /// A stream may wait for a value from now on. What comes behind that waits until an event behind it is passed.
+    fn note_value_wait(&mut self) {
+        let Some(stream) = self.gated_stream.take().filter(|_| !self.captures.open()) else { return };
+        let Some(mut gate) = self.gate.take() else { return };
+        self.pass_value_waits(&mut gate);
+        let (key, caller) = (self.key_of(stream), self.current);
+        // As a mark: the driver's legacy stream may be held up by the wait, and is not to be by the event.
+        if gate.value_waits.len() < VALUE_WAITS_MAX
+            && !self.would_hold_up(key)
+            && self.make_current(key.0).is_ok()
+            && let Ok(event) = self.record_spare_event(key.1 as CUstream)
+        {
+            let wait = Arc::new(());
+            gate.order.stands_behind(key, Arc::downgrade(&wait));
+            gate.value_waits.push((event, wait));
+        }
+        self.gate = Some(gate);
+        if caller != u64::MAX {
+            let _ = self.make_current(caller);
+        }
+    }
+
+    fn pass_value_waits(&mut self, gate: &mut Gate) {
+        // SAFETY: events this session owns. After an error nothing runs.
+        let is_past = |event| unsafe { self.captures.ask_event(self.driver, event) } != CUDA_ERROR_NOT_READY;
+        let passed: Vec<SpareEvent> =
+            gate.value_waits.extract_if(.., |(event, _)| is_past(event.1)).map(|w| w.0).collect();
+        passed.into_iter().for_each(|event| self.return_event(event));
     }
 
     fn note_passed(&mut self, header: &Header, body: &[u8]) {
@@ -196,19 +245,31 @@ impl Session {
             let kind = kind_of(header.op, body);
             let known_ns = gate.times.of(kind);
             let behind = self.waits_of(&mut gate, stream);
+            let host_nodes = self.host_nodes_of(header, body);
             // Where some work waits and some does not, each command is told apart.
             let is_mixed = !gate.order.is_empty() || self.captures.open();
             let key = self.key_of(stream);
             let place = &mut gate.places[index];
             place.armed_ns = place.armed_ns.saturating_sub(known_ns.unwrap_or(ARMED_NS));
             place.last_ns = known_ns;
-            let is_due = place.ahead.add(now_ns, key, behind, kind, known_ns);
+            let is_due = place.ahead.add(now_ns, key, behind, kind, known_ns)
+                | host_nodes.is_some_and(|host_nodes| place.ahead.is_graph(key, host_nodes));
             // Beside a capture streams are not asked, so events have to tell.
             if is_due || is_mixed && place.ahead.may_be_marked() {
                 self.mark(&mut gate, index, key);
             }
         }
         self.gate = Some(gate);
+    }
+
+    /// Of a launch of a graph that has any.
+    fn host_nodes_of(&mut self, header: &Header, body: &[u8]) -> Option<Arc<HostNodes>> {
+        if header.op != ops::CU_GRAPH_LAUNCH || self.graph_nodes.host_nodes.is_empty() {
+            return None;
+        }
+        let name = GraphLaunch::decode(&mut Reader::new(body)).ok()?.exec.0;
+        let exec = self.handle(Kind::GraphExec, name).ok()?;
+        self.graph_nodes.host_nodes.get(&(exec as usize)).cloned()
     }
 
     /// Puts an event behind what a stream was given.
@@ -424,6 +485,9 @@ impl Session {
 
     /// Marks of this GPU that are behind us.
     fn pass_marks(&mut self, gate: &mut Gate, index: usize) {
+        if !gate.value_waits.is_empty() {
+            self.pass_value_waits(gate);
+        }
         let Gate { places, times, .. } = gate;
         let place = &mut places[index];
         if place.ahead.is_empty() {
@@ -465,6 +529,7 @@ impl Session {
         if let Some(gate) = &mut self.gate {
             gate.seat_of.remove(&context);
             gate.order.context_gone(context);
+            gate.value_waits.retain(|((of, _), _)| *of != context);
             gate.places.iter_mut().for_each(|place| place.ahead.forget(context));
         }
     }

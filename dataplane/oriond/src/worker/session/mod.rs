@@ -57,6 +57,7 @@ use crate::worker::state::links::Links;
 use crate::worker::state::objects::Objects;
 use crate::worker::state::pinned::Pinned;
 use crate::worker::state::retired::Retired;
+use crate::worker::state::scratch::Scratch;
 use crate::worker::state::streams::{BusyStreams, Freed};
 use crate::worker::state::vgpus::{Vgpu, Vgpus};
 use crate::worker::state::waits::{Held, SmallCopy, Wait};
@@ -158,9 +159,7 @@ pub struct Session {
     lent: VecDeque<(SpareEvent, Lent)>,
     /// Events without timing, by the context they belong to.
     spare_events: HashMap<u64, Vec<CUevent>>,
-    spare_scratch: Vec<*mut u8>,
-    /// Slots that copies use now.
-    scratch_used: usize,
+    pub scratch: Scratch,
     pub captures: Captures,
     /// Commands executed; for the stats page and tests.
     pub executed: AtomicU64,
@@ -269,8 +268,7 @@ impl Session {
             fence_refused_at: u64::MAX,
             lent: VecDeque::new(),
             spare_events: HashMap::new(),
-            spare_scratch: Vec::new(),
-            scratch_used: 0,
+            scratch: Scratch::default(),
             captures: Default::default(),
             executed: AtomicU64::new(0),
             threads: 0,

@@ -11,8 +11,8 @@ use crate::worker::driver::cupti;
 use crate::worker::out::arrivals::{self, Pending};
 use crate::worker::outcome::{Handled, Outcome};
 use crate::worker::session::bringing::is_done;
-use crate::worker::session::small_copies::SCRATCH_MAX;
 use crate::worker::session::{Parked, RANGES_MAX, Session};
+use crate::worker::state::scratch::SCRATCH_MAX;
 use crate::worker::state::streams::seen_idle;
 use crate::worker::state::waits::{Wait, Waiting};
 
@@ -66,7 +66,7 @@ impl Session {
     #[inline]
     pub fn is_full(&self) -> bool {
         self.parked.len() >= PARKED_MAX
-            || self.scratch_used >= SCRATCH_MAX
+            || self.scratch.used() >= SCRATCH_MAX
             || self.lent.len() >= RANGES_MAX
             || self.arrivals.as_ref().is_some_and(|arrivals| arrivals::lock(arrivals).pending.len() >= RANGES_MAX)
     }

@@ -7,19 +7,17 @@ use std::time::{Duration, Instant};
 
 use orion_cuda::sys::*;
 use orion_wire::message::stream::{StreamSynchronize, StreamSynchronizeReply};
-use orion_wire::record::{Header, HeapRange, RECORD_BYTES_MAX};
+use orion_wire::record::{Header, HeapRange};
 use orion_wire::{Fault, Reader};
 
 use crate::lines;
 use crate::worker::session::{HABIT_MAX, Session};
 use crate::worker::state::addresses::DeviceAddress;
+use crate::worker::state::scratch::Slot;
 use crate::worker::state::waits::{Held, Landing, Target, Wait};
 
 /// How long a small copy is held. The wait is sent within half a microsecond, where it is sent.
 const HELD_MAX: Duration = Duration::from_micros(2);
-
-/// Slots of pinned memory for small copies that are under way, half a record each: 128 MiB.
-pub(super) const SCRATCH_MAX: usize = 1024;
 
 impl Session {
     /// Whether the next command may be about a small copy: one was just made, or lands.
@@ -86,12 +84,12 @@ impl Session {
         let watch = |s: &mut Session| s.watch(held.from, held.to.bytes as usize, held.stream);
         match self.make_current(held.context).and_then(|()| self.on_behalf_of(held.call, watch)) {
             Ok(mut landing) => {
-                let slot = landing.slot.cast_mut();
+                let slot = landing.slot;
                 let Held { to, from, context, thread, number, .. } = held;
                 landing.target = Some(Target { to, from, context, thread, number });
                 self.landing = true;
                 self.park(header, Wait::Landing(landing), move |s, code, reply| {
-                    s.return_scratch(slot);
+                    s.scratch.give_back(slot);
                     StreamSynchronizeReply { events: s.flush_output(code) }.encode(reply);
                     code
                 });
@@ -129,7 +127,7 @@ impl Session {
         self.landing = false;
         if let (CUDA_SUCCESS, Some(at)) = (code, self.heap.at(to.offset, to.bytes)) {
             // SAFETY: the slot has the bytes, and the range lies inside the heap.
-            unsafe { ptr::copy_nonoverlapping(landing.slot, at, to.bytes as usize) };
+            unsafe { ptr::copy_nonoverlapping(landing.slot.at, at, to.bytes as usize) };
             self.announce(to);
         }
         self.settle(number);
@@ -137,14 +135,14 @@ impl Session {
 
     /// Copies one number to where its arrival can be seen.
     pub fn watch(&mut self, from: DeviceAddress, bytes: usize, stream: CUstream) -> Result<Landing, CUresult> {
-        let slot = self.scratch()?;
-        // SAFETY: scratch memory is the driver's, page-aligned, and ours alone.
+        let slot = self.scratch_for(stream)?;
+        // SAFETY: scratch memory is page-aligned, and ours alone.
         let landing = unsafe { Landing::prepare(slot, bytes, stream) };
         // SAFETY: a stream of this session; the slot has room.
-        match unsafe { self.driver.cuMemcpyDtoHAsync_v2(slot.cast(), from.raw(), bytes, stream) } {
+        match unsafe { self.driver.cuMemcpyDtoHAsync_v2(slot.at.cast(), from.raw(), bytes, stream) } {
             CUDA_SUCCESS => Ok(landing),
             code => {
-                self.return_scratch(slot);
+                self.scratch.give_back(slot);
                 Err(code)
             }
         }
@@ -182,29 +180,9 @@ impl Session {
         }
     }
 
-    /// Pinned memory for one inline copy.
-    pub fn scratch(&mut self) -> Result<*mut u8, CUresult> {
-        if let Some(slot) = self.spare_scratch.pop() {
-            self.scratch_used += 1;
-            return Ok(slot);
-        }
-        let mut slot = ptr::null_mut();
-        let flags = CU_MEMHOSTALLOC_PORTABLE;
-        let relaxed = self.captures.relax(self.driver);
-        // SAFETY: a valid out pointer.
-        let code = unsafe { self.driver.cuMemHostAlloc(&mut slot, RECORD_BYTES_MAX / 2, flags) };
-        self.captures.restore(self.driver, relaxed);
-        match code {
-            CUDA_SUCCESS => {
-                self.scratch_used += 1;
-                Ok(slot.cast())
-            }
-            code => Err(code),
-        }
-    }
-
-    pub fn return_scratch(&mut self, slot: *mut u8) {
-        self.scratch_used -= 1;
-        self.spare_scratch.push(slot);
+    /// Pinned memory for one copy in this stream.
+    pub fn scratch_for(&mut self, stream: CUstream) -> Result<Slot, CUresult> {
+        let home = self.home_of(stream);
+        self.within(home, |s| s.scratch.take(s.driver, home))?
     }
 }

@@ -14,6 +14,7 @@ use rustc_hash::{FxHashMap, FxHasher};
 
 use crate::seat::{Bell, Page, Seat};
 use crate::worker::out::arrivals::SpareEvent;
+use crate::worker::state::graphs::HostNodes;
 
 /// Work that a GPU may have ahead, by what is known of how long it takes: nobody else waits for more than that.
 pub const AHEAD_NS_MAX: u64 = 2_000_000;
@@ -30,6 +31,8 @@ const BATCH_MAX: usize = 256;
 const MARKS_OF_ENDS_MAX: usize = 1024;
 /// Host functions of several streams that some work may wait for.
 const BEHIND_MAX: usize = 16;
+/// Waits of streams for values in memory that are looked at; what waits behind more of them counts as if it ran.
+pub const VALUE_WAITS_MAX: usize = 64;
 /// Events that are known to be behind a host function.
 const EVENTS_MAX: usize = 4096;
 /// Of what has never run.
@@ -43,6 +46,20 @@ pub fn concerns(op: u16) -> bool {
     op == ops::CU_LAUNCH_KERNEL
         || op == ops::CU_GRAPH_LAUNCH
         || (ops::CU_MEMCPY_DTO_D_ASYNC_V2..=ops::CU_MEMSET_D2D32_ASYNC).contains(&op)
+}
+
+/// Whether a command may have a stream wait for a value in memory.
+#[inline]
+pub fn waits_for_values(op: u16) -> bool {
+    matches!(
+        op,
+        ops::CU_STREAM_WAIT_VALUE32
+            | ops::CU_STREAM_WAIT_VALUE64
+            | ops::CU_STREAM_WAIT_VALUE32_V2
+            | ops::CU_STREAM_WAIT_VALUE64_V2
+            | ops::CU_STREAM_BATCH_MEM_OP
+            | ops::CU_STREAM_BATCH_MEM_OP_V2
+    )
 }
 
 /// Whether a command may bring it about, or end, that a stream waits for another.
@@ -129,6 +146,10 @@ struct Batch {
     begun_ns: u64,
     /// What its first command stands behind.
     behind: Behind,
+    /// Of a graph, if that is all of it: it may wait in the middle.
+    host_nodes: Option<Arc<HostNodes>>,
+    /// Since when it does.
+    waits_since_ns: Option<u64>,
 }
 
 impl Batch {
@@ -136,17 +157,22 @@ impl Batch {
         self.expected_ns == 0
     }
 
-    /// Whether it waits for a host function. Who waited until now begins now.
+    /// Whether it waits for a host function. Who waited until now begins now, or goes on.
     fn waits(&mut self, now: u64) -> bool {
-        if self.behind.0.is_empty() {
-            return false;
-        }
-        let waits = !self.behind.is_over();
-        if !waits {
+        if !self.behind.0.is_empty() {
+            if !self.behind.is_over() {
+                return true;
+            }
             self.behind = Behind::default();
             self.begun_ns = now;
         }
-        waits
+        let Some(host_nodes) = &self.host_nodes else { return false };
+        match host_nodes.is_waited_for() {
+            true => self.waits_since_ns = self.waits_since_ns.or(Some(now)),
+            // The time for which it waited is not its own.
+            false => self.begun_ns += self.waits_since_ns.take().map_or(0, |since_ns| now.saturating_sub(since_ns)),
+        }
+        self.waits_since_ns.is_some()
     }
 }
 
@@ -227,6 +253,8 @@ impl Ahead {
         let ns = known_ns.unwrap_or(UNKNOWN_NS);
         let line = self.lines.entry(stream).or_default();
         let waits_for_more = !behind.0.is_empty();
+        // With more than a graph in it nobody knows of the rest.
+        line.batch.host_nodes = None;
         if line.batch.is_empty() {
             line.batch.begun_ns = now();
             line.waits |= line.marks.is_empty() && waits_for_more;
@@ -245,6 +273,14 @@ impl Ahead {
             || line.batch.expected_ns >= MARK_NS
             || line.batch.parts.len() >= BATCH_MAX;
         is_due && self.marks < MARKS_MAX
+    }
+
+    /// What a stream was given just now is a graph with host functions. True if there should be a mark behind it.
+    pub fn is_graph(&mut self, stream: StreamKey, host_nodes: Arc<HostNodes>) -> bool {
+        let Some(line) = self.lines.get_mut(&stream) else { return false };
+        let is_alone = line.batch.parts.len() == 1;
+        line.batch.host_nodes = is_alone.then_some(host_nodes);
+        is_alone && self.marks < MARKS_MAX
     }
 
     /// An event behind all that a stream has ahead.
@@ -323,8 +359,9 @@ impl Ahead {
     }
 }
 
-/// Where work has to wait for host functions, of the session's streams and events. It is complete for host functions
-/// that streams were given: those of graphs are not known, and who waits for one of them counts as if it ran.
+/// Where work has to wait for host functions, or for values in memory, of the session's streams and events. It is
+/// complete for those that streams were given: who waits for the event behind a graph that waits for its own counts as
+/// if it ran.
 #[derive(Default)]
 pub struct Order {
     streams: FxHashMap<StreamKey, Behind>,
@@ -437,6 +474,8 @@ pub struct Gate {
     /// The device of each context, where there are several.
     pub seat_of: FxHashMap<u64, usize>,
     pub order: Order,
+    /// Waits for values, each as the event behind it and what lives until that is passed.
+    pub value_waits: Vec<(SpareEvent, Arc<()>)>,
 }
 
 impl Gate {
@@ -449,7 +488,7 @@ impl Gate {
         }
         let places = devices.iter().map(|_| Place::default()).collect();
         let (times, seat_of, order) = (Times::default(), FxHashMap::default(), Order::default());
-        Gate { page: Arc::new(page), bell, devices, places, times, seat_of, order }
+        Gate { page: Arc::new(page), bell, devices, places, times, seat_of, order, value_waits: Vec::new() }
     }
 
     pub fn seat(&self, index: usize) -> &Seat {
@@ -468,6 +507,7 @@ impl Gate {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::worker::out::callbacks::Runs;
 
     const EVENT: SpareEvent = (1, std::ptr::null_mut());
 
@@ -532,6 +572,35 @@ mod tests {
         assert_eq!(ahead.pass(9_002_000, &mut times, |_| true), [EVENT]);
         // The time for which it waited is not its own.
         assert_eq!((times.of(1), ahead.is_empty()), (Some(2000), true));
+    }
+
+    #[test]
+    fn a_graph_is_not_ahead_while_it_waits_for_its_own_host_function() {
+        let (mut ahead, mut times) = (Ahead::default(), Times::default());
+        let function = Arc::new(Runs::default());
+        let nodes = || Arc::new(HostNodes::new(vec![(1, function.clone())], true));
+        add(&mut ahead, 0, 1, Some(5000));
+        let of_first = nodes();
+        assert!(ahead.is_graph(STREAM, of_first.clone()));
+        ahead.mark(STREAM, EVENT);
+        assert_eq!(ahead.pass(1000, &mut times, |_| false), []);
+        assert_eq!((ahead.expected_ns(), ahead.only_waits()), (5000, false));
+        function.begin();
+        assert_eq!(ahead.pass(2000, &mut times, |_| true), []);
+        assert_eq!((ahead.expected_ns(), ahead.only_waits()), (0, true));
+        function.end();
+        assert_eq!(ahead.pass(9_002_000, &mut times, |_| false), []);
+        assert_eq!((ahead.expected_ns(), ahead.only_waits()), (5000, false));
+        assert_eq!(ahead.pass(9_003_000, &mut times, |_| true), [EVENT]);
+        assert_eq!((times.of(1), ahead.is_empty()), (Some(3000), true), "of 9,003,000 they were its own");
+        // A kernel behind it that has no mark of its own may run while the function does, for another launch.
+        add(&mut ahead, 0, 1, Some(5000));
+        assert!(ahead.is_graph(STREAM, of_first.clone()));
+        add(&mut ahead, 0, 2, Some(5000));
+        assert!(!ahead.is_graph(STREAM, of_first));
+        function.begin();
+        ahead.pass(1000, &mut times, |_| false);
+        assert!(!ahead.only_waits());
     }
 
     #[test]

@@ -4,12 +4,14 @@
 
 use std::collections::HashMap;
 use std::ffi::c_void;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 
 use orion_cuda::sys::*;
 use orion_wire::message::field::List;
 use orion_wire::message::graph_exec::{HostCopies, HostCopy};
 
-use crate::worker::out::callbacks;
+use crate::worker::out::callbacks::{self, Runs};
 
 /// What the worker remembers of the session's graphs.
 #[derive(Default)]
@@ -31,6 +33,8 @@ pub struct Graphs {
     pub allocations: HashMap<usize, u64>,
     /// Host functions that were put into executable graphs.
     pub tickets: Tickets,
+    /// The host functions of executable graphs, where the GPU's time is divided.
+    pub host_nodes: HashMap<usize, Arc<HostNodes>>,
     /// Text of the last `cuGraphDebugDotPrint`, until the client has fetched all of it.
     pub dot: Vec<u8>,
 }
@@ -126,6 +130,93 @@ impl Tickets {
     }
 }
 
+/// The host functions of an executable graph, by its nodes and those of its child graphs.
+///
+/// While one of them runs the GPU does nothing for the graph, if they are alone. That it runs for this very graph is
+/// known of those that no other executable graph has: clones share the functions of what they were made from.
+#[derive(Debug, Default)]
+pub struct HostNodes {
+    by_node: Mutex<HashMap<usize, Share>>,
+    /// Of each all other nodes are before it or behind it.
+    are_alone: bool,
+}
+
+/// A node of an executable graph has this host function.
+#[derive(Debug)]
+struct Share(Arc<Runs>);
+
+impl Share {
+    fn new(runs: Arc<Runs>) -> Share {
+        runs.nodes.fetch_add(1, Ordering::Relaxed);
+        Share(runs)
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.0.nodes.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl HostNodes {
+    pub fn new(found: Vec<(usize, Arc<Runs>)>, are_alone: bool) -> HostNodes {
+        let by_node = found.into_iter().map(|(node, runs)| (node, Share::new(runs))).collect();
+        HostNodes { by_node: Mutex::new(by_node), are_alone }
+    }
+
+    /// A node has another function from now on.
+    pub fn put(&self, node: usize, runs: Arc<Runs>) {
+        self.by_node.lock().expect("no panic happens under this lock").insert(node, Share::new(runs));
+    }
+
+    /// Whether the graph waits for one of its host functions, and for nothing else.
+    pub fn is_waited_for(&self) -> bool {
+        let waits = |share: &Share| share.0.are_under_way() && share.0.nodes.load(Ordering::Relaxed) == 1;
+        self.are_alone && self.by_node.lock().expect("no panic happens under this lock").values().any(waits)
+    }
+}
+
+/// Whether of each of `these`, of `count` nodes with these edges, all other nodes are before it or behind it.
+///
+/// In a topological order that is so if each node before it has an edge that leads no further than to it, and each
+/// behind it one that comes from it or from behind it.
+pub fn are_bottlenecks(count: usize, edges: &[(usize, usize)], these: &[usize]) -> bool {
+    let (mut behind, mut before) = (vec![Vec::new(); count], vec![0usize; count]);
+    for (from, to) in edges {
+        behind[*from].push(*to);
+        before[*to] += 1;
+    }
+    let mut order: Vec<usize> = (0..count).filter(|node| before[*node] == 0).collect();
+    let mut next = 0;
+    while let Some(node) = order.get(next).copied() {
+        next += 1;
+        for to in &behind[node] {
+            before[*to] -= 1;
+            if before[*to] == 0 {
+                order.push(*to);
+            }
+        }
+    }
+    if order.len() < count {
+        return false;
+    }
+    let mut place = vec![0; count];
+    order.iter().enumerate().for_each(|(at, node)| place[*node] = at);
+    // By place: where the nearest edge leads to, and the nearest comes from, one more than that.
+    let (mut leads, mut comes) = (vec![usize::MAX; count], vec![0; count]);
+    for (from, to) in edges {
+        let (from, to) = (place[*from], place[*to]);
+        leads[from] = leads[from].min(to);
+        comes[to] = comes[to].max(from + 1);
+    }
+    // Of all nodes before a place, and of all behind it.
+    let mut farthest = vec![0; count + 1];
+    (0..count).for_each(|at| farthest[at + 1] = farthest[at].max(leads[at]));
+    let mut earliest = vec![usize::MAX; count + 1];
+    (0..count).rev().for_each(|at| earliest[at] = earliest[at + 1].min(comes[at]));
+    these.iter().map(|node| place[*node]).all(|at| farthest[at] <= at && earliest[at + 1] > at)
+}
+
 /// Child graphs in child graphs, bodies of conditional nodes in each other. Programs nest two or three.
 pub const LEVELS_MAX: usize = 64;
 
@@ -178,6 +269,37 @@ mod tests {
         tickets.exec_gone(1);
         assert_eq!(tickets.take_unused().len(), 2);
         assert!(!callbacks.outstanding());
+    }
+
+    #[test]
+    fn a_bottleneck_is_what_everything_else_is_before_or_behind() {
+        let chain = [(0, 1), (1, 2)];
+        assert!(are_bottlenecks(3, &chain, &[0, 1, 2]) && are_bottlenecks(1, &[], &[0]));
+        // Two branches that meet: 3 lies where they do, and 1 beside 2.
+        let diamond = [(0, 1), (0, 2), (1, 3), (2, 3), (3, 4)];
+        assert!(are_bottlenecks(5, &diamond, &[0, 3, 4]));
+        assert!(!are_bottlenecks(5, &diamond, &[3, 1]) && !are_bottlenecks(5, &diamond, &[2]));
+        assert!(are_bottlenecks(3, &[(0, 1), (1, 2), (0, 2)], &[1]), "an edge that leads past it changes nothing");
+        // An end before it, a beginning behind it, and no graph at all.
+        assert!(!are_bottlenecks(3, &[(0, 1), (0, 2)], &[1]) && !are_bottlenecks(3, &[(0, 1), (0, 2)], &[2]));
+        assert!(!are_bottlenecks(3, &[(0, 2), (1, 2)], &[0]) && are_bottlenecks(3, &[(0, 2), (1, 2)], &[2]));
+        assert!(!are_bottlenecks(2, &[], &[0]) && !are_bottlenecks(2, &[(0, 1), (1, 0)], &[0]));
+    }
+
+    #[test]
+    fn a_graph_waits_for_functions_that_are_its_own() {
+        let mine = Arc::new(Runs::default());
+        let nodes = HostNodes::new(vec![(7, mine.clone())], true);
+        assert!(!nodes.is_waited_for());
+        mine.begin();
+        assert!(nodes.is_waited_for());
+        // For which graph it runs is not known any more.
+        let clone = HostNodes::new(vec![(9, mine.clone())], false);
+        assert!(!nodes.is_waited_for() && !clone.is_waited_for());
+        drop(clone);
+        assert!(nodes.is_waited_for());
+        nodes.put(7, Arc::default());
+        assert!(!nodes.is_waited_for());
     }
 
     fn node(at: usize) -> CUgraphNode {

@@ -14,6 +14,7 @@ pub mod links;
 pub mod objects;
 pub mod pinned;
 pub mod retired;
+pub mod scratch;
 pub mod stacks;
 pub mod streams;
 pub mod vgpus;

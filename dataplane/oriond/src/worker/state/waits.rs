@@ -11,6 +11,7 @@ use orion_wire::record::HeapRange;
 
 use crate::worker::driver::helper::Job;
 use crate::worker::state::addresses::DeviceAddress;
+use crate::worker::state::scratch::Slot;
 
 /// What a parked call waits for.
 pub enum Wait {
@@ -80,7 +81,7 @@ impl Waiting {
 /// One number on its way from the device into memory of the worker's own, which held something else before. The bytes
 /// are seen 2 us before the driver calls the stream idle, because it does so by a write of its own behind them.
 pub struct Landing {
-    pub slot: *const u8,
+    pub slot: Slot,
     pub bytes: usize,
     pub stream: CUstream,
     pub looks: u32,
@@ -94,10 +95,10 @@ impl Landing {
     /// Prepares `slot` for a copy of `bytes`, a power of two up to 8: those arrive whole.
     ///
     /// # Safety
-    /// `slot` is aligned to 8 bytes and has as many, and nothing is being copied there.
-    pub unsafe fn prepare(slot: *mut u8, bytes: usize, stream: CUstream) -> Landing {
+    /// Nothing is being copied to `slot`.
+    pub unsafe fn prepare(slot: Slot, bytes: usize, stream: CUstream) -> Landing {
         // SAFETY: the caller's promise.
-        unsafe { slot.cast::<u64>().write_volatile(u64::from_ne_bytes(Self::NOTHING)) };
+        unsafe { slot.at.cast::<u64>().write_volatile(u64::from_ne_bytes(Self::NOTHING)) };
         Landing { slot, bytes, stream, looks: 0, target: None }
     }
 
@@ -108,7 +109,7 @@ impl Landing {
 
     pub fn has_landed(&self) -> bool {
         // SAFETY: eight bytes that stay mapped. The device may write to them, so they are read once, whole.
-        let now = unsafe { self.slot.cast::<u64>().read_volatile() }.to_ne_bytes();
+        let now = unsafe { self.slot.at.cast::<u64>().read_volatile() }.to_ne_bytes();
         now[..self.bytes] != Self::NOTHING[..self.bytes]
     }
 }

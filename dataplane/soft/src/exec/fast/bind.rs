@@ -5,7 +5,7 @@
 use crate::exec::fast::memory::{self, GENERIC, GLOBAL, SHARED};
 use crate::exec::fast::row;
 use crate::exec::lanes::Lanes;
-use crate::exec::state::{CONSTANT, Env, Kind, Rows, Runs, Step, Table, Warp};
+use crate::exec::state::{CONSTANT, Env, Kind, LineStep, Rows, Runs, Step, Table, Warp};
 use crate::ptx::isa::instruction::{Instr, Op};
 use crate::ptx::isa::operand::{
     Cmp, FloatBin, FloatUn, Fp, IntBin, IntUn, Logic, Reg, Round, ShflMode, Space, Src, Ty, WarpOp,
@@ -17,6 +17,7 @@ impl Table {
         let fast = is_available();
         for ins in code {
             let step = if fast { step(&mut table, ins) } else { None };
+            table.lines.push(LineStep::new(ins, step.is_some() && ins.guard == u32::MAX));
             table.steps.push(step.unwrap_or_else(|| Step::plain(ins)));
         }
         let mut straight = 0;
@@ -40,8 +41,8 @@ pub fn is_available() -> bool {
         && is_x86_feature_detected!("popcnt")
 }
 
-unsafe fn not_here(_: &Rows, _: &mut Warp, _: &mut Env, _: &Step, _: u32) -> bool {
-    false
+unsafe fn not_here(_: &[Rows], _: *mut Warp, _: &mut Env, _: &Step, _: u32) -> usize {
+    0
 }
 
 impl Step {
@@ -61,7 +62,7 @@ impl Step {
             _ => (Kind::Data, 0),
         };
         Step {
-            runs: [not_here; 2],
+            runs: [not_here; 3],
             kind,
             guard_negated: ins.guard_negated,
             guard: ins.guard,
@@ -87,10 +88,25 @@ enum Is {
 
 use Is::{Nothing, Pred, Row32, Row64};
 
-/// A function for any mask and for the whole warp.
-macro_rules! both {
+/// A function for any mask, for a whole warp and for several.
+macro_rules! each {
     ($($name:ident)::+$(, $choice:expr)*) => {
-        [$($name)::+::<$($choice,)* false>, $($name)::+::<$($choice,)* true>]
+        [
+            $($name)::+::<$($choice,)* { row::PART }>,
+            $($name)::+::<$($choice,)* { row::WHOLE }>,
+            $($name)::+::<$($choice,)* { row::MANY }>,
+        ]
+    };
+}
+
+/// A function to which a whole warp is nothing special.
+macro_rules! any {
+    ($($name:ident)::+$(, $choice:expr)*) => {
+        [
+            $($name)::+::<$($choice,)* { row::PART }>,
+            $($name)::+::<$($choice,)* { row::PART }>,
+            $($name)::+::<$($choice,)* { row::MANY }>,
+        ]
     };
 }
 
@@ -106,7 +122,7 @@ macro_rules! by_round {
         }
     };
     ($ftz:expr, $round:block, $($name:ident)::+) => {
-        by_flush($ftz, both!($($name)::+, false, $round), both!($($name)::+, true, $round))
+        by_flush($ftz, each!($($name)::+, false, $round), each!($($name)::+, true, $round))
     };
 }
 
@@ -132,7 +148,7 @@ pub fn step(table: &mut Table, ins: &Instr) -> Option<Step> {
         Op::Ld { .. } | Op::LdVec { .. } | Op::St { .. } | Op::StVec { .. } => access(table, ins, &mut x)?,
         Op::Mov if matches!(ins.a, Src::Special(_)) => {
             let (Src::Special(s), Reg::R32(d)) = (ins.a, ins.d) else { return None };
-            (x.runs, x.a, x.d) = (both!(memory::position), memory::position_of(s)?, d);
+            (x.runs, x.a, x.d) = (each!(memory::position), memory::position_of(s)?, d);
         }
         Op::Warp(WarpOp::Shfl(mode)) => shuffle(table, ins, *mode, &mut x)?,
         _ => {
@@ -156,10 +172,10 @@ pub fn step(table: &mut Table, ins: &Instr) -> Option<Step> {
 fn shuffle(table: &mut Table, ins: &Instr, mode: ShflMode, x: &mut Step) -> Option<()> {
     x.kind = Kind::Together;
     x.runs = match mode {
-        ShflMode::Up => both!(memory::shuffle, { memory::UP }),
-        ShflMode::Down => both!(memory::shuffle, { memory::DOWN }),
-        ShflMode::Bfly => both!(memory::shuffle, { memory::ACROSS }),
-        ShflMode::Idx => both!(memory::shuffle, { memory::BY_NUMBER }),
+        ShflMode::Up => each!(memory::shuffle, { memory::UP }),
+        ShflMode::Down => each!(memory::shuffle, { memory::DOWN }),
+        ShflMode::Bfly => each!(memory::shuffle, { memory::ACROSS }),
+        ShflMode::Idx => each!(memory::shuffle, { memory::BY_NUMBER }),
     };
     x.d = result(ins.d, Row32)?;
     x.a = operand(table, ins.a, Row32)?;
@@ -243,55 +259,55 @@ fn choose(_: &Table, ins: &Instr) -> Option<Choice> {
     let three64 = |run: Runs| choice(run, Row64, Row64, Row64, Row64);
     Some(match &ins.op {
         Op::Mov | Op::Cvta { window: 0 } => match (ins.d, ins.a) {
-            (Reg::R32(_), Src::R32(_) | Src::Imm(_)) => one32(both!(row::mov32)),
-            (Reg::R64(_), Src::R64(_) | Src::Imm(_)) => one64(both!(row::mov64)),
-            (Reg::R64(_), Src::R32(_)) => choice(both!(row::widen_u32), Row64, Row32, Nothing, Nothing),
-            (Reg::R32(_), Src::R64(_)) => choice(both!(row::narrow), Row32, Row64, Nothing, Nothing),
+            (Reg::R32(_), Src::R32(_) | Src::Imm(_)) => one32(each!(row::mov32)),
+            (Reg::R64(_), Src::R64(_) | Src::Imm(_)) => one64(each!(row::mov64)),
+            (Reg::R64(_), Src::R32(_)) => choice(each!(row::widen_u32), Row64, Row32, Nothing, Nothing),
+            (Reg::R32(_), Src::R64(_)) => choice(each!(row::narrow), Row32, Row64, Nothing, Nothing),
             _ => return None,
         },
-        Op::CvtaTo { .. } => one64(both!(row::plain_address)),
+        Op::CvtaTo { .. } => one64(each!(row::plain_address)),
         Op::IntBin(op, ty) => int_bin(*op, *ty)?,
         Op::IntUn(op, ty) => match (op, ty.bytes()) {
-            (IntUn::Not, 4) => one32(both!(row::not32)),
-            (IntUn::Not, 8) => one64(both!(row::not64)),
-            (IntUn::Neg, 4) => one32(both!(row::neg32)),
-            (IntUn::Neg, 8) => one64(both!(row::neg64)),
-            (IntUn::Popc, 4) => one32(both!(row::popc32)),
-            (IntUn::Clz, 4) => one32(both!(row::clz32)),
-            (IntUn::Brev, 4) => one32(both!(row::brev32)),
+            (IntUn::Not, 4) => one32(each!(row::not32)),
+            (IntUn::Not, 8) => one64(each!(row::not64)),
+            (IntUn::Neg, 4) => one32(each!(row::neg32)),
+            (IntUn::Neg, 8) => one64(each!(row::neg64)),
+            (IntUn::Popc, 4) => one32(each!(row::popc32)),
+            (IntUn::Clz, 4) => one32(each!(row::clz32)),
+            (IntUn::Brev, 4) => one32(each!(row::brev32)),
             _ => return None,
         },
         Op::MulWide(ty) => match ty {
-            Ty::U32 => choice(both!(row::mul_wide_u32), Row64, Row32, Row32, Nothing),
-            Ty::S32 => choice(both!(row::mul_wide_s32), Row64, Row32, Row32, Nothing),
+            Ty::U32 => choice(each!(row::mul_wide_u32), Row64, Row32, Row32, Nothing),
+            Ty::S32 => choice(each!(row::mul_wide_s32), Row64, Row32, Row32, Nothing),
             _ => return None,
         },
         Op::MadWide(ty) => match ty {
-            Ty::U32 => choice(both!(row::mad_wide_u32), Row64, Row32, Row32, Row64),
-            Ty::S32 => choice(both!(row::mad_wide_s32), Row64, Row32, Row32, Row64),
+            Ty::U32 => choice(each!(row::mad_wide_u32), Row64, Row32, Row32, Row64),
+            Ty::S32 => choice(each!(row::mad_wide_s32), Row64, Row32, Row32, Row64),
             _ => return None,
         },
-        Op::MadLo(Ty::U32 | Ty::S32) => three32(both!(row::mad32)),
-        Op::MadLo(Ty::U64 | Ty::S64) => three64(both!(row::mad64)),
-        Op::Shf { left: true, wrap: true } => three32(both!(row::funnel_left_wrap)),
-        Op::Shf { left: false, wrap: true } => three32(both!(row::funnel_right_wrap)),
-        Op::Lop3(table) => Choice { extra: u64::from(*table), ..three32(both!(row::lop3)) },
+        Op::MadLo(Ty::U32 | Ty::S32) => three32(each!(row::mad32)),
+        Op::MadLo(Ty::U64 | Ty::S64) => three64(each!(row::mad64)),
+        Op::Shf { left: true, wrap: true } => three32(each!(row::funnel_left_wrap)),
+        Op::Shf { left: false, wrap: true } => three32(each!(row::funnel_right_wrap)),
+        Op::Lop3(table) => Choice { extra: u64::from(*table), ..three32(each!(row::lop3)) },
         Op::FloatBin(op, ty, fp) => float_bin(*op, *ty, *fp)?,
         Op::Fma(Ty::F32, fp) if is_plain(*fp) => {
-            three32(by_flush(fp.ftz, both!(row::fma_f32, false), both!(row::fma_f32, true)))
+            three32(by_flush(fp.ftz, each!(row::fma_f32, false), each!(row::fma_f32, true)))
         }
         Op::Fma(Ty::F32, fp) => three32(by_round!(*fp, row::fma_f32_directed)),
-        Op::Fma(Ty::F64, fp) if is_plain(*fp) => three64(both!(row::fma_f64)),
+        Op::Fma(Ty::F64, fp) if is_plain(*fp) => three64(each!(row::fma_f64)),
         Op::FloatUn(op, ty, fp) => float_un(*op, *ty, *fp)?,
         Op::Cvt { to, from, round, integer, fp } => convert(*to, *from, *round, *integer, *fp)?,
         Op::Setp { cmp, ty, logic, ftz } => setp(ins, *cmp, *ty, *logic, *ftz)?,
         Op::Selp(_) => match ins.d {
-            Reg::R32(_) => two32(both!(row::select, false)),
-            Reg::R64(_) => two64(both!(row::select, true)),
+            Reg::R32(_) => two32(each!(row::select, false)),
+            Reg::R64(_) => two64(each!(row::select, true)),
             _ => return None,
         },
-        Op::PredBin(_) => choice([row::predicates; 2], Pred, Nothing, Nothing, Nothing),
-        Op::PredNot | Op::PredMov => choice([row::predicate; 2], Pred, Nothing, Nothing, Nothing),
+        Op::PredBin(_) => choice(any!(row::predicates), Pred, Nothing, Nothing, Nothing),
+        Op::PredNot | Op::PredMov => choice(any!(row::predicate), Pred, Nothing, Nothing, Nothing),
         _ => return None,
     })
 }
@@ -309,21 +325,21 @@ fn int_bin(op: IntBin, ty: Ty) -> Option<Choice> {
     let signed = ty.is_signed();
     if ty.bytes() == 4 && !ty.is_float() {
         let run: Runs = match op {
-            IntBin::Add => both!(row::add32),
-            IntBin::Sub => both!(row::sub32),
-            IntBin::MulLo => both!(row::mul32),
-            IntBin::MulHi if signed => both!(row::mul_hi_s32),
-            IntBin::MulHi => both!(row::mul_hi_u32),
-            IntBin::Min if signed => both!(row::min_s32),
-            IntBin::Min => both!(row::min_u32),
-            IntBin::Max if signed => both!(row::max_s32),
-            IntBin::Max => both!(row::max_u32),
-            IntBin::And => both!(row::and32),
-            IntBin::Or => both!(row::or32),
-            IntBin::Xor => both!(row::xor32),
-            IntBin::Shl => both!(row::shl32),
-            IntBin::Shr if signed => both!(row::shr_s32),
-            IntBin::Shr => both!(row::shr_u32),
+            IntBin::Add => each!(row::add32),
+            IntBin::Sub => each!(row::sub32),
+            IntBin::MulLo => each!(row::mul32),
+            IntBin::MulHi if signed => each!(row::mul_hi_s32),
+            IntBin::MulHi => each!(row::mul_hi_u32),
+            IntBin::Min if signed => each!(row::min_s32),
+            IntBin::Min => each!(row::min_u32),
+            IntBin::Max if signed => each!(row::max_s32),
+            IntBin::Max => each!(row::max_u32),
+            IntBin::And => each!(row::and32),
+            IntBin::Or => each!(row::or32),
+            IntBin::Xor => each!(row::xor32),
+            IntBin::Shl => each!(row::shl32),
+            IntBin::Shr if signed => each!(row::shr_s32),
+            IntBin::Shr => each!(row::shr_u32),
             _ => return None,
         };
         return Some(choice(run, Row32, Row32, Row32, Nothing));
@@ -332,19 +348,19 @@ fn int_bin(op: IntBin, ty: Ty) -> Option<Choice> {
         return None;
     }
     let run: Runs = match op {
-        IntBin::Add => both!(row::add64),
-        IntBin::Sub => both!(row::sub64),
-        IntBin::MulLo => both!(row::mul64),
-        IntBin::Min if signed => both!(row::min_s64),
-        IntBin::Min => both!(row::min_u64),
-        IntBin::Max if signed => both!(row::max_s64),
-        IntBin::Max => both!(row::max_u64),
-        IntBin::And => both!(row::and64),
-        IntBin::Or => both!(row::or64),
-        IntBin::Xor => both!(row::xor64),
-        IntBin::Shl => both!(row::shl64),
-        IntBin::Shr if signed => both!(row::shr_s64),
-        IntBin::Shr => both!(row::shr_u64),
+        IntBin::Add => each!(row::add64),
+        IntBin::Sub => each!(row::sub64),
+        IntBin::MulLo => each!(row::mul64),
+        IntBin::Min if signed => each!(row::min_s64),
+        IntBin::Min => each!(row::min_u64),
+        IntBin::Max if signed => each!(row::max_s64),
+        IntBin::Max => each!(row::max_u64),
+        IntBin::And => each!(row::and64),
+        IntBin::Or => each!(row::or64),
+        IntBin::Xor => each!(row::xor64),
+        IntBin::Shl => each!(row::shl64),
+        IntBin::Shr if signed => each!(row::shr_s64),
+        IntBin::Shr => each!(row::shr_u64),
         _ => return None,
     };
     let by = if matches!(op, IntBin::Shl | IntBin::Shr) { Row32 } else { Row64 };
@@ -362,20 +378,20 @@ fn float_bin(op: FloatBin, ty: Ty, fp: Fp) -> Option<Choice> {
     }
     let ftz = fp.ftz;
     let run: Runs = match (ty, op) {
-        (Ty::F32, FloatBin::Add) => by_flush(ftz, both!(row::add_f32, false), both!(row::add_f32, true)),
-        (Ty::F32, FloatBin::Sub) => by_flush(ftz, both!(row::sub_f32, false), both!(row::sub_f32, true)),
-        (Ty::F32, FloatBin::Mul) => by_flush(ftz, both!(row::mul_f32, false), both!(row::mul_f32, true)),
-        (Ty::F32, FloatBin::Div) => by_flush(ftz, both!(row::div_f32, false), both!(row::div_f32, true)),
+        (Ty::F32, FloatBin::Add) => by_flush(ftz, each!(row::add_f32, false), each!(row::add_f32, true)),
+        (Ty::F32, FloatBin::Sub) => by_flush(ftz, each!(row::sub_f32, false), each!(row::sub_f32, true)),
+        (Ty::F32, FloatBin::Mul) => by_flush(ftz, each!(row::mul_f32, false), each!(row::mul_f32, true)),
+        (Ty::F32, FloatBin::Div) => by_flush(ftz, each!(row::div_f32, false), each!(row::div_f32, true)),
         (Ty::F32, FloatBin::Min) => {
-            by_flush(ftz, both!(row::min_max_f32, false, true), both!(row::min_max_f32, true, true))
+            by_flush(ftz, each!(row::min_max_f32, false, true), each!(row::min_max_f32, true, true))
         }
         (Ty::F32, FloatBin::Max) => {
-            by_flush(ftz, both!(row::min_max_f32, false, false), both!(row::min_max_f32, true, false))
+            by_flush(ftz, each!(row::min_max_f32, false, false), each!(row::min_max_f32, true, false))
         }
-        (Ty::F64, FloatBin::Add) => both!(row::add_f64),
-        (Ty::F64, FloatBin::Sub) => both!(row::sub_f64),
-        (Ty::F64, FloatBin::Mul) => both!(row::mul_f64),
-        (Ty::F64, FloatBin::Div) => both!(row::div_f64),
+        (Ty::F64, FloatBin::Add) => each!(row::add_f64),
+        (Ty::F64, FloatBin::Sub) => each!(row::sub_f64),
+        (Ty::F64, FloatBin::Mul) => each!(row::mul_f64),
+        (Ty::F64, FloatBin::Div) => each!(row::div_f64),
         _ => return None,
     };
     let is = if ty == Ty::F32 { Row32 } else { Row64 };
@@ -388,14 +404,14 @@ fn float_un(op: FloatUn, ty: Ty, fp: Fp) -> Option<Choice> {
     }
     let ftz = fp.ftz;
     let run: Runs = match (ty, op) {
-        (Ty::F32, FloatUn::Neg) => by_flush(ftz, both!(row::neg_f32, false), both!(row::neg_f32, true)),
-        (Ty::F32, FloatUn::Abs) => by_flush(ftz, both!(row::abs_f32, false), both!(row::abs_f32, true)),
-        (Ty::F32, FloatUn::Sqrt) => by_flush(ftz, both!(row::sqrt_f32, false), both!(row::sqrt_f32, true)),
-        (Ty::F32, FloatUn::Rcp) => by_flush(ftz, both!(row::rcp_f32, false), both!(row::rcp_f32, true)),
-        (Ty::F32, FloatUn::Rsqrt) => by_flush(ftz, both!(row::rsqrt_f32, false), both!(row::rsqrt_f32, true)),
-        (Ty::F32, FloatUn::Ex2) => by_flush(ftz, both!(row::exp2_f32, false), both!(row::exp2_f32, true)),
-        (Ty::F64, FloatUn::Neg) => both!(row::neg_f64),
-        (Ty::F64, FloatUn::Abs) => both!(row::abs_f64),
+        (Ty::F32, FloatUn::Neg) => by_flush(ftz, each!(row::neg_f32, false), each!(row::neg_f32, true)),
+        (Ty::F32, FloatUn::Abs) => by_flush(ftz, each!(row::abs_f32, false), each!(row::abs_f32, true)),
+        (Ty::F32, FloatUn::Sqrt) => by_flush(ftz, each!(row::sqrt_f32, false), each!(row::sqrt_f32, true)),
+        (Ty::F32, FloatUn::Rcp) => by_flush(ftz, each!(row::rcp_f32, false), each!(row::rcp_f32, true)),
+        (Ty::F32, FloatUn::Rsqrt) => by_flush(ftz, each!(row::rsqrt_f32, false), each!(row::rsqrt_f32, true)),
+        (Ty::F32, FloatUn::Ex2) => by_flush(ftz, each!(row::exp2_f32, false), each!(row::exp2_f32, true)),
+        (Ty::F64, FloatUn::Neg) => each!(row::neg_f64),
+        (Ty::F64, FloatUn::Abs) => each!(row::abs_f64),
         _ => return None,
     };
     let is = if ty == Ty::F32 { Row32 } else { Row64 };
@@ -404,7 +420,7 @@ fn float_un(op: FloatUn, ty: Ty, fp: Fp) -> Option<Choice> {
 
 fn convert(to: Ty, from: Ty, round: Round, integer: bool, fp: Fp) -> Option<Choice> {
     if fp.sat && to == Ty::F32 && from == Ty::F32 && !integer && !fp.relu && round == Round::Nearest {
-        let runs = by_flush(fp.ftz, both!(row::saturated_f32, false), both!(row::saturated_f32, true));
+        let runs = by_flush(fp.ftz, each!(row::saturated_f32, false), each!(row::saturated_f32, true));
         return Some(choice(runs, Row32, Row32, Nothing, Nothing));
     }
     if fp.sat || fp.relu {
@@ -419,20 +435,20 @@ fn convert(to: Ty, from: Ty, round: Round, integer: bool, fp: Fp) -> Option<Choi
     let unary = |run: Runs, d: Is, a: Is| Some(choice(run, d, a, Nothing, Nothing));
     let nearest = round == Round::Nearest;
     match (to, from) {
-        (Ty::F32, Ty::S32) if nearest => unary(both!(row::f32_of_s32), Row32, Row32),
-        (Ty::F32, Ty::U32) if nearest => unary(both!(row::f32_of_u32), Row32, Row32),
-        (Ty::F64, Ty::S32) => unary(both!(row::f64_of_s32), Row64, Row32),
-        (Ty::F64, Ty::U32) => unary(both!(row::f64_of_u32), Row64, Row32),
-        (Ty::F64, Ty::F32) if nearest && !integer => unary(both!(row::f64_of_f32), Row64, Row32),
-        (Ty::F32, Ty::F64) if nearest && !integer => unary(both!(row::f32_of_f64), Row32, Row64),
-        (Ty::F32, Ty::F32) if integer && nearest => unary(both!(row::f32_whole_nearest), Row32, Row32),
-        (Ty::F32, Ty::F32) if integer && round == Round::Down => unary(both!(row::f32_whole_floor), Row32, Row32),
-        (Ty::F32, Ty::F16) if !integer => unary(both!(row::f32_of_f16), Row32, Row32),
-        (Ty::F32, Ty::Bf16) if !integer => unary(both!(row::f32_of_bf16), Row32, Row32),
-        (Ty::S32, Ty::F32) if round == Round::Zero => unary(both!(row::s32_of_f32_down_to_zero), Row32, Row32),
-        (Ty::U32, Ty::F32) if round == Round::Zero => unary(both!(row::u32_of_f32_down_to_zero), Row32, Row32),
-        (Ty::S32, Ty::F32) if nearest => unary(both!(row::s32_of_f32_nearest), Row32, Row32),
-        (Ty::S32, Ty::F32) if round == Round::Down => unary(both!(row::s32_of_f32_floor), Row32, Row32),
+        (Ty::F32, Ty::S32) if nearest => unary(each!(row::f32_of_s32), Row32, Row32),
+        (Ty::F32, Ty::U32) if nearest => unary(each!(row::f32_of_u32), Row32, Row32),
+        (Ty::F64, Ty::S32) => unary(each!(row::f64_of_s32), Row64, Row32),
+        (Ty::F64, Ty::U32) => unary(each!(row::f64_of_u32), Row64, Row32),
+        (Ty::F64, Ty::F32) if nearest && !integer => unary(each!(row::f64_of_f32), Row64, Row32),
+        (Ty::F32, Ty::F64) if nearest && !integer => unary(each!(row::f32_of_f64), Row32, Row64),
+        (Ty::F32, Ty::F32) if integer && nearest => unary(each!(row::f32_whole_nearest), Row32, Row32),
+        (Ty::F32, Ty::F32) if integer && round == Round::Down => unary(each!(row::f32_whole_floor), Row32, Row32),
+        (Ty::F32, Ty::F16) if !integer => unary(each!(row::f32_of_f16), Row32, Row32),
+        (Ty::F32, Ty::Bf16) if !integer => unary(each!(row::f32_of_bf16), Row32, Row32),
+        (Ty::S32, Ty::F32) if round == Round::Zero => unary(each!(row::s32_of_f32_down_to_zero), Row32, Row32),
+        (Ty::U32, Ty::F32) if round == Round::Zero => unary(each!(row::u32_of_f32_down_to_zero), Row32, Row32),
+        (Ty::S32, Ty::F32) if nearest => unary(each!(row::s32_of_f32_nearest), Row32, Row32),
+        (Ty::S32, Ty::F32) if round == Round::Down => unary(each!(row::s32_of_f32_floor), Row32, Row32),
         _ => None,
     }
 }
@@ -440,15 +456,15 @@ fn convert(to: Ty, from: Ty, round: Round, integer: bool, fp: Fp) -> Option<Choi
 /// From an integer to another.
 fn resize(to: Ty, from: Ty) -> Option<Choice> {
     match (to.bytes(), from.bytes()) {
-        (8, 4) if from.is_signed() => Some(choice(both!(row::widen_s32), Row64, Row32, Nothing, Nothing)),
-        (8, 4) => Some(choice(both!(row::widen_u32), Row64, Row32, Nothing, Nothing)),
-        (8, 8) => Some(choice(both!(row::mov64), Row64, Row64, Nothing, Nothing)),
-        (4, 8) => Some(choice(both!(row::narrow), Row32, Row64, Nothing, Nothing)),
+        (8, 4) if from.is_signed() => Some(choice(each!(row::widen_s32), Row64, Row32, Nothing, Nothing)),
+        (8, 4) => Some(choice(each!(row::widen_u32), Row64, Row32, Nothing, Nothing)),
+        (8, 8) => Some(choice(each!(row::mov64), Row64, Row64, Nothing, Nothing)),
+        (4, 8) => Some(choice(each!(row::narrow), Row32, Row64, Nothing, Nothing)),
         (..=4, ..=4) => {
             let free = |ty: Ty| (32 - 8 * ty.bytes()) as u8;
             let bytes = [free(from), from.is_signed().into(), free(to), to.is_signed().into(), 0, 0, 0, 0];
             let extra = u64::from_le_bytes(bytes);
-            Some(Choice { extra, ..choice(both!(row::resize32), Row32, Row32, Nothing, Nothing) })
+            Some(Choice { extra, ..choice(each!(row::resize32), Row32, Row32, Nothing, Nothing) })
         }
         _ => None,
     }
@@ -465,29 +481,29 @@ fn setp(ins: &Instr, cmp: Cmp, ty: Ty, logic: Option<Logic>, ftz: bool) -> Optio
     };
     let signed = ty.is_signed();
     let run: Runs = match (ty, cmp) {
-        (Ty::F32, Cmp::Eq) => by_flush(ftz, [row::eq_f32::<false>; 2], [row::eq_f32::<true>; 2]),
-        (Ty::F32, Cmp::Ne) => by_flush(ftz, [row::ne_f32::<false>; 2], [row::ne_f32::<true>; 2]),
-        (Ty::F32, Cmp::Lt) => by_flush(ftz, [row::lt_f32::<false>; 2], [row::lt_f32::<true>; 2]),
-        (Ty::F32, Cmp::Le) => by_flush(ftz, [row::le_f32::<false>; 2], [row::le_f32::<true>; 2]),
-        (Ty::F32, Cmp::Neu) => by_flush(ftz, [row::neu_f32::<false>; 2], [row::neu_f32::<true>; 2]),
-        (Ty::F32, Cmp::Equ) => by_flush(ftz, [row::equ_f32::<false>; 2], [row::equ_f32::<true>; 2]),
-        (Ty::F32, Cmp::Ltu) => by_flush(ftz, [row::ltu_f32::<false>; 2], [row::ltu_f32::<true>; 2]),
-        (Ty::F32, Cmp::Leu) => by_flush(ftz, [row::leu_f32::<false>; 2], [row::leu_f32::<true>; 2]),
-        (Ty::F32, Cmp::Num) => [row::num_f32::<false>; 2],
-        (Ty::F64, Cmp::Eq) => [row::eq_f64; 2],
-        (Ty::F64, Cmp::Lt) => [row::lt_f64; 2],
-        (Ty::F64, Cmp::Le) => [row::le_f64; 2],
-        (Ty::F64, Cmp::Neu) => [row::neu_f64; 2],
-        (Ty::F64, Cmp::Ltu) => [row::ltu_f64; 2],
-        (Ty::F64, Cmp::Leu) => [row::leu_f64; 2],
-        (Ty::U32 | Ty::S32 | Ty::B32, Cmp::Eq) => [row::eq32; 2],
-        (Ty::U32 | Ty::S32 | Ty::B32, Cmp::Ne) => [row::ne32; 2],
-        (Ty::U32 | Ty::S32 | Ty::B32, Cmp::Lt) => by_flush(signed, [row::lt_u32; 2], [row::lt_s32; 2]),
-        (Ty::U32 | Ty::S32 | Ty::B32, Cmp::Le) => by_flush(signed, [row::le_u32; 2], [row::le_s32; 2]),
-        (Ty::U64 | Ty::S64 | Ty::B64, Cmp::Eq) => [row::eq64; 2],
-        (Ty::U64 | Ty::S64 | Ty::B64, Cmp::Ne) => [row::ne64; 2],
-        (Ty::U64 | Ty::S64 | Ty::B64, Cmp::Lt) => by_flush(signed, [row::lt_u64; 2], [row::lt_s64; 2]),
-        (Ty::U64 | Ty::S64 | Ty::B64, Cmp::Le) => by_flush(signed, [row::le_u64; 2], [row::le_s64; 2]),
+        (Ty::F32, Cmp::Eq) => by_flush(ftz, any!(row::eq_f32, false), any!(row::eq_f32, true)),
+        (Ty::F32, Cmp::Ne) => by_flush(ftz, any!(row::ne_f32, false), any!(row::ne_f32, true)),
+        (Ty::F32, Cmp::Lt) => by_flush(ftz, any!(row::lt_f32, false), any!(row::lt_f32, true)),
+        (Ty::F32, Cmp::Le) => by_flush(ftz, any!(row::le_f32, false), any!(row::le_f32, true)),
+        (Ty::F32, Cmp::Neu) => by_flush(ftz, any!(row::neu_f32, false), any!(row::neu_f32, true)),
+        (Ty::F32, Cmp::Equ) => by_flush(ftz, any!(row::equ_f32, false), any!(row::equ_f32, true)),
+        (Ty::F32, Cmp::Ltu) => by_flush(ftz, any!(row::ltu_f32, false), any!(row::ltu_f32, true)),
+        (Ty::F32, Cmp::Leu) => by_flush(ftz, any!(row::leu_f32, false), any!(row::leu_f32, true)),
+        (Ty::F32, Cmp::Num) => any!(row::num_f32, false),
+        (Ty::F64, Cmp::Eq) => any!(row::eq_f64),
+        (Ty::F64, Cmp::Lt) => any!(row::lt_f64),
+        (Ty::F64, Cmp::Le) => any!(row::le_f64),
+        (Ty::F64, Cmp::Neu) => any!(row::neu_f64),
+        (Ty::F64, Cmp::Ltu) => any!(row::ltu_f64),
+        (Ty::F64, Cmp::Leu) => any!(row::leu_f64),
+        (Ty::U32 | Ty::S32 | Ty::B32, Cmp::Eq) => any!(row::eq32),
+        (Ty::U32 | Ty::S32 | Ty::B32, Cmp::Ne) => any!(row::ne32),
+        (Ty::U32 | Ty::S32 | Ty::B32, Cmp::Lt) => by_flush(signed, any!(row::lt_u32), any!(row::lt_s32)),
+        (Ty::U32 | Ty::S32 | Ty::B32, Cmp::Le) => by_flush(signed, any!(row::le_u32), any!(row::le_s32)),
+        (Ty::U64 | Ty::S64 | Ty::B64, Cmp::Eq) => any!(row::eq64),
+        (Ty::U64 | Ty::S64 | Ty::B64, Cmp::Ne) => any!(row::ne64),
+        (Ty::U64 | Ty::S64 | Ty::B64, Cmp::Lt) => by_flush(signed, any!(row::lt_u64), any!(row::lt_s64)),
+        (Ty::U64 | Ty::S64 | Ty::B64, Cmp::Le) => by_flush(signed, any!(row::le_u64), any!(row::le_s64)),
         _ => return None,
     };
     let is = if ty.bytes() == 8 { Row64 } else { Row32 };
@@ -525,8 +541,8 @@ fn access(table: &mut Table, ins: &Instr, x: &mut Step) -> Option<()> {
         x.extra = at.wrapping_add(*offset as u64);
         x.c = ty.bytes() | u32::from(ty.is_signed()) << 8;
         (x.runs, x.d) = match ins.d {
-            Reg::R32(d) if ty.bytes() <= 4 => (both!(memory::parameter, false), d),
-            Reg::R64(d) if ty.bytes() <= 8 => (both!(memory::parameter, true), d),
+            Reg::R32(d) if ty.bytes() <= 4 => (each!(memory::parameter, false), d),
+            Reg::R64(d) if ty.bytes() <= 8 => (each!(memory::parameter, true), d),
             _ => return None,
         };
         return Some(());
@@ -544,26 +560,26 @@ fn access(table: &mut Table, ins: &Instr, x: &mut Step) -> Option<()> {
         Op::Ld { ty, .. } => {
             x.rows[0] = reach(space, false)?;
             (x.runs, x.d) = match (ins.d, ty.bytes(), ty.is_signed()) {
-                (Reg::R32(d), 1, false) => (both!(memory::load_u8), d),
-                (Reg::R32(d), 1, true) => (both!(memory::load_s8), d),
-                (Reg::R32(d), 2, false) => (both!(memory::load_u16), d),
-                (Reg::R32(d), 2, true) => (both!(memory::load_s16), d),
-                (Reg::R32(d), 4, _) if shared => (both!(memory::load_32_shared), d),
-                (Reg::R32(d), 4, _) => (both!(memory::load_32), d),
-                (Reg::R64(d), 4, false) => (both!(memory::load_u32_wide), d),
-                (Reg::R64(d), 4, true) => (both!(memory::load_s32_wide), d),
-                (Reg::R64(d), 8, _) => (both!(memory::load_64), d),
+                (Reg::R32(d), 1, false) => (each!(memory::load_u8), d),
+                (Reg::R32(d), 1, true) => (each!(memory::load_s8), d),
+                (Reg::R32(d), 2, false) => (each!(memory::load_u16), d),
+                (Reg::R32(d), 2, true) => (each!(memory::load_s16), d),
+                (Reg::R32(d), 4, _) if shared => (each!(memory::load_32_shared), d),
+                (Reg::R32(d), 4, _) => (each!(memory::load_32), d),
+                (Reg::R64(d), 4, false) => (each!(memory::load_u32_wide), d),
+                (Reg::R64(d), 4, true) => (each!(memory::load_s32_wide), d),
+                (Reg::R64(d), 8, _) => (each!(memory::load_64), d),
                 _ => return None,
             };
         }
         Op::St { ty, .. } => {
             x.rows[0] = reach(space, true)?;
             let (run, is) = match ty.bytes() {
-                1 => (both!(memory::store_8), Row32),
-                2 => (both!(memory::store_16), Row32),
-                4 if shared => (both!(memory::store_32_shared), Row32),
-                4 => (both!(memory::store_32), Row32),
-                8 => (both!(memory::store_64), Row64),
+                1 => (each!(memory::store_8), Row32),
+                2 => (each!(memory::store_16), Row32),
+                4 if shared => (each!(memory::store_32_shared), Row32),
+                4 => (each!(memory::store_32), Row32),
+                8 => (each!(memory::store_64), Row64),
                 _ => return None,
             };
             x.runs = run;
@@ -572,9 +588,9 @@ fn access(table: &mut Table, ins: &Instr, x: &mut Step) -> Option<()> {
         Op::LdVec { ty, regs, .. } if ty.bytes() == 4 => {
             x.c = reach(space, false)?;
             x.runs = match regs.len() {
-                2 => both!(memory::load_v2),
-                4 if shared => both!(memory::load_v4_shared),
-                4 => both!(memory::load_v4),
+                2 => each!(memory::load_v2),
+                4 if shared => each!(memory::load_v4_shared),
+                4 => each!(memory::load_v4),
                 _ => return None,
             };
             for (to, d) in x.rows.iter_mut().zip(regs.iter()) {
@@ -584,8 +600,8 @@ fn access(table: &mut Table, ins: &Instr, x: &mut Step) -> Option<()> {
         Op::StVec { ty, regs, .. } if ty.bytes() == 4 => {
             x.c = reach(space, true)?;
             x.runs = match regs.len() {
-                2 => both!(memory::store_v2),
-                4 => both!(memory::store_v4),
+                2 => each!(memory::store_v2),
+                4 => each!(memory::store_v4),
                 _ => return None,
             };
             for (from, s) in x.rows.iter_mut().zip(regs.iter()) {

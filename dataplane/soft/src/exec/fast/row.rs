@@ -12,6 +12,20 @@ use crate::exec::state::{CONSTANT, Env, Row32, Row64, Rows, Step, Warp};
 
 const PIECE: usize = 8;
 
+/// A function is for some lanes of a warp, for a whole one, or for several whole ones.
+pub const PART: u8 = 0;
+pub const WHOLE: u8 = 1;
+pub const MANY: u8 = 2;
+
+/// # Safety
+///
+/// There is one warp at least.
+#[inline(always)]
+pub unsafe fn rows_of<const HOW: u8>(all: &[Rows]) -> &[Rows] {
+    // SAFETY: the caller's promise.
+    if HOW == MANY { all } else { unsafe { all.get_unchecked(..1) } }
+}
+
 /// A value of a lane, in a row of 32 or of 64 bits.
 pub trait Cell: Copy + Default {
     type Stored: Copy + Default;
@@ -69,12 +83,12 @@ unsafe fn piece<T: Cell>(row: *mut [T::Stored; 32], at: usize) -> [T; PIECE] {
 ///
 /// The row is one of the frame's, and nobody else's.
 #[inline(always)]
-unsafe fn put<const FULL: bool, T: Cell>(row: *mut [T::Stored; 32], at: usize, m: u32, v: [T; PIECE]) {
+unsafe fn put<const HOW: u8, T: Cell>(row: *mut [T::Stored; 32], at: usize, m: u32, v: [T; PIECE]) {
     // SAFETY: a row has 32 lanes, of which these are some.
     let to = unsafe { &mut *row.cast::<T::Stored>().add(at).cast::<[T::Stored; PIECE]>() };
     let mut stored = *to;
     for l in 0..PIECE {
-        stored[l] = if FULL || m >> (at + l) & 1 != 0 { v[l].store() } else { stored[l] };
+        stored[l] = if HOW != PART || m >> (at + l) & 1 != 0 { v[l].store() } else { stored[l] };
     }
     *to = stored;
 }
@@ -83,7 +97,7 @@ unsafe fn put<const FULL: bool, T: Cell>(row: *mut [T::Stored; 32], at: usize, m
 macro_rules! maps {
     ($($name:ident: $($t:ident $v:ident),+;)*) => {$(
         #[inline(always)]
-        unsafe fn $name<const FULL: bool, $($t: Cell,)+ D: Cell>(
+        unsafe fn $name<const HOW: u8, $($t: Cell,)+ D: Cell>(
             r: &Rows,
             x: &Step,
             m: u32,
@@ -98,7 +112,7 @@ macro_rules! maps {
                     for l in 0..PIECE {
                         v[l] = f($($v[l]),+);
                     }
-                    put::<FULL, D>(d, at, m, v);
+                    put::<HOW, D>(d, at, m, v);
                 }
             }
         }
@@ -203,16 +217,19 @@ fn lesser<const MIN: bool>(a: f32, b: f32) -> f32 {
 macro_rules! functions {
     ($($name:ident$(<$(const $g:ident: $gt:ty),+>)?($map:ident) |$($v:ident: $t:ty),+| -> $d:ty $body:block)*) => {$(
         #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
-        pub unsafe fn $name<$($(const $g: $gt,)+)? const FULL: bool>(
-            r: &Rows,
-            _: &mut Warp,
+        pub unsafe fn $name<$($(const $g: $gt,)+)? const HOW: u8>(
+            all: &[Rows],
+            _: *mut Warp,
             _: &mut Env,
             x: &Step,
             m: u32,
-        ) -> bool {
-            // SAFETY: the caller's rows; `bind` chose the function for operands of these widths.
-            unsafe { $map::<FULL, $($t,)+ $d>(r, x, m, |$($v),+| $body) };
-            true
+        ) -> usize {
+            // SAFETY: there is one warp at least.
+            for r in unsafe { rows_of::<HOW>(all) } {
+                // SAFETY: the caller's rows; `bind` chose the function for operands of these widths.
+                unsafe { $map::<HOW, $($t,)+ $d>(r, x, m, |$($v),+| $body) };
+            }
+            all.len()
         }
     )*};
 }
@@ -385,36 +402,39 @@ fn power_of_two(x: f64) -> f64 {
 /// `ex2.approx`: the power rounded to single precision, as [`f64::exp2`] has it. Where that is too close to call, or
 /// out of the ordinary, it is asked.
 #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
-pub unsafe fn exp2_f32<const FTZ: bool, const FULL: bool>(
-    r: &Rows,
-    _: &mut Warp,
+pub unsafe fn exp2_f32<const FTZ: bool, const HOW: u8>(
+    all: &[Rows],
+    _: *mut Warp,
     _: &mut Env,
     x: &Step,
     m: u32,
-) -> bool {
-    // SAFETY: the caller's rows.
-    unsafe {
-        let (a, d) = (f32::row(r, x.a), f32::row(r, x.d));
-        let (mut all, mut unsure) = ([[0f32; PIECE]; 32 / PIECE], [0u32; PIECE]);
-        for (v, at) in all.iter_mut().zip((0..32).step_by(PIECE)) {
-            let a = piece::<f32>(a, at);
-            for l in 0..PIECE {
-                let y = power_of_two(f64::from(a[l]));
-                // The bits that single precision drops, seen from the middle between two numbers.
-                let off = (y.to_bits() as u32 & 0x1fff_ffff).wrapping_sub(0x1000_0000);
-                let is_ordinary = a[l].abs() < 126.0;
-                unsure[l] |= u32::from(!is_ordinary | (off.wrapping_add(2048) <= 4096));
-                v[l] = y as f32;
+) -> usize {
+    // SAFETY: there is one warp at least.
+    for r in unsafe { rows_of::<HOW>(all) } {
+        // SAFETY: the caller's rows.
+        unsafe {
+            let (a, d) = (f32::row(r, x.a), f32::row(r, x.d));
+            let (mut all, mut unsure) = ([[0f32; PIECE]; 32 / PIECE], [0u32; PIECE]);
+            for (v, at) in all.iter_mut().zip((0..32).step_by(PIECE)) {
+                let a = piece::<f32>(a, at);
+                for l in 0..PIECE {
+                    let y = power_of_two(f64::from(a[l]));
+                    // The bits that single precision drops, seen from the middle between two numbers.
+                    let off = (y.to_bits() as u32 & 0x1fff_ffff).wrapping_sub(0x1000_0000);
+                    let is_ordinary = a[l].abs() < 126.0;
+                    unsure[l] |= u32::from(!is_ordinary | (off.wrapping_add(2048) <= 4096));
+                    v[l] = y as f32;
+                }
+            }
+            if unsure != [0; PIECE] {
+                exp2_again::<FTZ>(&*a, &mut all);
+            }
+            for (v, at) in all.into_iter().zip((0..32).step_by(PIECE)) {
+                put::<HOW, f32>(d, at, m, v);
             }
         }
-        if unsure != [0; PIECE] {
-            exp2_again::<FTZ>(&*a, &mut all);
-        }
-        for (v, at) in all.into_iter().zip((0..32).step_by(PIECE)) {
-            put::<FULL, f32>(d, at, m, v);
-        }
     }
-    true
+    all.len()
 }
 
 #[cold]
@@ -426,56 +446,65 @@ fn exp2_again<const FTZ: bool>(a: &[u32; 32], all: &mut [[f32; PIECE]; 32 / PIEC
 
 /// A narrower integer in a row of 32 bits, from one: `extra` has how far both are from the top, and whether signed.
 #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
-pub unsafe fn resize32<const FULL: bool>(r: &Rows, _: &mut Warp, _: &mut Env, x: &Step, m: u32) -> bool {
-    let [from, from_signed, to, to_signed, ..] = x.extra.to_le_bytes();
-    // SAFETY: as above.
-    unsafe {
-        map1::<FULL, u32, u32>(r, x, m, |v| {
-            let up = v << from;
-            let v = if from_signed != 0 { ((up as i32) >> from) as u32 } else { up >> from };
-            let up = v << to;
-            if to_signed != 0 { ((up as i32) >> to) as u32 } else { up >> to }
-        });
+pub unsafe fn resize32<const HOW: u8>(all: &[Rows], _: *mut Warp, _: &mut Env, x: &Step, m: u32) -> usize {
+    // SAFETY: there is one warp at least.
+    for r in unsafe { rows_of::<HOW>(all) } {
+        let [from, from_signed, to, to_signed, ..] = x.extra.to_le_bytes();
+        // SAFETY: as above.
+        unsafe {
+            map1::<HOW, u32, u32>(r, x, m, |v| {
+                let up = v << from;
+                let v = if from_signed != 0 { ((up as i32) >> from) as u32 } else { up >> from };
+                let up = v << to;
+                if to_signed != 0 { ((up as i32) >> to) as u32 } else { up >> to }
+            });
+        }
     }
-    true
+    all.len()
 }
 
 /// Any function of three bits: its table is in `extra`.
 #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
-pub unsafe fn lop3<const FULL: bool>(r: &Rows, _: &mut Warp, _: &mut Env, x: &Step, m: u32) -> bool {
-    let table = x.extra as u32;
-    let on = |k: u32| 0u32.wrapping_sub(table >> k & 1);
-    let (t0, t1, t2, t3, t4, t5, t6, t7) = (on(0), on(1), on(2), on(3), on(4), on(5), on(6), on(7));
-    // SAFETY: as above.
-    unsafe {
-        map3::<FULL, u32, u32, u32, u32>(r, x, m, |a, b, c| {
-            let choose = |s: u32, yes: u32, no: u32| (s & yes) | (!s & no);
-            let low = choose(b, choose(c, t3, t2), choose(c, t1, t0));
-            let high = choose(b, choose(c, t7, t6), choose(c, t5, t4));
-            choose(a, high, low)
-        });
+pub unsafe fn lop3<const HOW: u8>(all: &[Rows], _: *mut Warp, _: &mut Env, x: &Step, m: u32) -> usize {
+    // SAFETY: there is one warp at least.
+    for r in unsafe { rows_of::<HOW>(all) } {
+        let table = x.extra as u32;
+        let on = |k: u32| 0u32.wrapping_sub(table >> k & 1);
+        let (t0, t1, t2, t3, t4, t5, t6, t7) = (on(0), on(1), on(2), on(3), on(4), on(5), on(6), on(7));
+        // SAFETY: as above.
+        unsafe {
+            map3::<HOW, u32, u32, u32, u32>(r, x, m, |a, b, c| {
+                let choose = |s: u32, yes: u32, no: u32| (s & yes) | (!s & no);
+                let low = choose(b, choose(c, t3, t2), choose(c, t1, t0));
+                let high = choose(b, choose(c, t7, t6), choose(c, t5, t4));
+                choose(a, high, low)
+            });
+        }
     }
-    true
+    all.len()
 }
 
 #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
-pub unsafe fn select<const WIDE: bool, const FULL: bool>(
-    r: &Rows,
-    _: &mut Warp,
+pub unsafe fn select<const WIDE: bool, const HOW: u8>(
+    all: &[Rows],
+    _: *mut Warp,
     _: &mut Env,
     x: &Step,
     m: u32,
-) -> bool {
-    // SAFETY: a predicate of the frame, and rows as above.
-    unsafe {
-        let p = *r.preds.add(x.c as usize) ^ x.extra as u32;
-        if WIDE { choose::<FULL, u64>(r, x, m, p) } else { choose::<FULL, u32>(r, x, m, p) }
+) -> usize {
+    // SAFETY: there is one warp at least.
+    for r in unsafe { rows_of::<HOW>(all) } {
+        // SAFETY: a predicate of the frame, and rows as above.
+        unsafe {
+            let p = *r.preds.add(x.c as usize) ^ x.extra as u32;
+            if WIDE { choose::<HOW, u64>(r, x, m, p) } else { choose::<HOW, u32>(r, x, m, p) }
+        }
     }
-    true
+    all.len()
 }
 
 #[inline(always)]
-unsafe fn choose<const FULL: bool, T: Cell>(r: &Rows, x: &Step, m: u32, p: u32) {
+unsafe fn choose<const HOW: u8, T: Cell>(r: &Rows, x: &Step, m: u32, p: u32) {
     // SAFETY: as in `maps`.
     unsafe {
         let (a, b, d) = (T::row(r, x.a), T::row(r, x.b), T::row(r, x.d));
@@ -484,27 +513,33 @@ unsafe fn choose<const FULL: bool, T: Cell>(r: &Rows, x: &Step, m: u32, p: u32) 
             for l in 0..PIECE {
                 v[l] = if p >> (at + l) & 1 != 0 { a[l] } else { b[l] };
             }
-            put::<FULL, T>(d, at, m, v);
+            put::<HOW, T>(d, at, m, v);
         }
     }
 }
 
 /// `p = not q`, `p = q`: the bits to flip are in `extra`.
-pub unsafe fn predicate(r: &Rows, _: &mut Warp, _: &mut Env, x: &Step, m: u32) -> bool {
-    // SAFETY: predicates of the frame.
-    unsafe { put_bits(r, x.d, m, *r.preds.add(x.a as usize) ^ x.extra as u32) };
-    true
+pub unsafe fn predicate<const HOW: u8>(all: &[Rows], _: *mut Warp, _: &mut Env, x: &Step, m: u32) -> usize {
+    // SAFETY: there is one warp at least.
+    for r in unsafe { rows_of::<HOW>(all) } {
+        // SAFETY: predicates of the frame.
+        unsafe { put_bits(r, x.d, m, *r.preds.add(x.a as usize) ^ x.extra as u32) };
+    }
+    all.len()
 }
 
 /// And, or, exclusive or of two predicates, by `c`; what is flipped of each is in `extra`.
-pub unsafe fn predicates(r: &Rows, _: &mut Warp, _: &mut Env, x: &Step, m: u32) -> bool {
-    // SAFETY: predicates of the frame.
-    unsafe {
-        let a = *r.preds.add(x.a as usize) ^ x.extra as u32;
-        let b = *r.preds.add(x.b as usize) ^ (x.extra >> 32) as u32;
-        put_bits(r, x.d, m, combined(x.c, a, b));
+pub unsafe fn predicates<const HOW: u8>(all: &[Rows], _: *mut Warp, _: &mut Env, x: &Step, m: u32) -> usize {
+    // SAFETY: there is one warp at least.
+    for r in unsafe { rows_of::<HOW>(all) } {
+        // SAFETY: predicates of the frame.
+        unsafe {
+            let a = *r.preds.add(x.a as usize) ^ x.extra as u32;
+            let b = *r.preds.add(x.b as usize) ^ (x.extra >> 32) as u32;
+            put_bits(r, x.d, m, combined(x.c, a, b));
+        }
     }
-    true
+    all.len()
 }
 
 pub const AND: u32 = 1;
@@ -525,21 +560,30 @@ fn combined(logic: u32, a: u32, b: u32) -> u32 {
 macro_rules! comparisons {
     ($($name:ident$(<const $g:ident: $gt:ty>)?($t:ty) |$a:ident, $b:ident| $body:expr;)*) => {$(
         #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
-        pub unsafe fn $name$(<const $g: $gt>)?(r: &Rows, _: &mut Warp, _: &mut Env, x: &Step, m: u32) -> bool {
-            // SAFETY: the caller's rows, of this width, and predicates of the frame.
-            unsafe {
-                let p = bits2::<$t>(r, x, |$a, $b| $body);
-                let [other, logic, third, flip] = x.rows;
-                if logic == 0 {
-                    put_bits(r, x.d, m, p);
-                    put_bits(r, other, m, !p);
-                } else {
-                    let q = *r.preds.add(third as usize) ^ flip;
-                    put_bits(r, x.d, m, combined(logic, p, q));
-                    put_bits(r, other, m, combined(logic, !p, q));
+        pub unsafe fn $name<$(const $g: $gt,)? const HOW: u8>(
+            all: &[Rows],
+            _: *mut Warp,
+            _: &mut Env,
+            x: &Step,
+            m: u32,
+        ) -> usize {
+            // SAFETY: there is one warp at least.
+            for r in unsafe { rows_of::<HOW>(all) } {
+                // SAFETY: the caller's rows, of this width, and predicates of the frame.
+                unsafe {
+                    let p = bits2::<$t>(r, x, |$a, $b| $body);
+                    let [other, logic, third, flip] = x.rows;
+                    if logic == 0 {
+                        put_bits(r, x.d, m, p);
+                        put_bits(r, other, m, !p);
+                    } else {
+                        let q = *r.preds.add(third as usize) ^ flip;
+                        put_bits(r, x.d, m, combined(logic, p, q));
+                        put_bits(r, other, m, combined(logic, !p, q));
+                    }
                 }
             }
-            true
+            all.len()
         }
     )*};
 }

@@ -14,6 +14,7 @@ use super::bind::{self, is_available};
 use crate::exec::float;
 use crate::exec::lanes::Lanes;
 use crate::exec::state::*;
+use crate::exec::together::run_step;
 use crate::ptx::isa::instruction::*;
 use crate::ptx::isa::operand::*;
 use crate::ptx::isa::program::{Func, Program};
@@ -111,6 +112,8 @@ struct Bench {
     reached: HashSet<usize>,
     /// Functions that did it themselves at least once.
     done: HashSet<usize>,
+    /// Those that did it for two warps at least once.
+    together: HashSet<usize>,
 }
 
 impl Bench {
@@ -143,7 +146,14 @@ impl Bench {
         let base = vram::allocate(GLOBAL_BYTES, vram::Kind::Internal, 0, 0).expect("memory").base;
         let warp = Warp::new(0, &launch);
         let place = Place { warp, shared: vec![0; SHARED_BYTES], base };
-        Bench { launch, place, random: Random(0x9e37_79b9_7f4a_7c15), reached: HashSet::new(), done: HashSet::new() }
+        Bench {
+            launch,
+            place,
+            random: Random(0x9e37_79b9_7f4a_7c15),
+            reached: HashSet::new(),
+            done: HashSet::new(),
+            together: HashSet::new(),
+        }
     }
 
     /// Registers with anything in them, and addresses in some if there is to be an access.
@@ -206,6 +216,7 @@ impl Bench {
 
     /// Runs the instruction both ways from the same start.
     fn ask(&mut self, ins: &Instr, addresses: Option<(Space, u64)>) {
+        self.ask_together(ins, addresses);
         let mut table = Table::default();
         let Some(step) = bind::step(&mut table, ins) else { return };
         self.reached.insert(step.runs[0] as usize);
@@ -246,6 +257,104 @@ impl Bench {
                 assert!(self.seen() == before, "{ins:?} did something before it gave up");
             }
         }
+    }
+}
+
+/// The registers of two warps.
+type Pair = [(Vec<Lanes<u32>>, Vec<Lanes<u64>>, Vec<u32>); 2];
+
+impl Bench {
+    /// Two warps with anything in their registers.
+    fn pair(&mut self, addresses: Option<(Space, u64)>) -> [Warp; 2] {
+        [0, 1].map(|index| {
+            self.fill(addresses);
+            let (mut warp, w) = (Warp::new(index, &self.launch), &self.place.warp);
+            (warp.r32, warp.r64, warp.preds) = (w.r32.clone(), w.r64.clone(), w.preds.clone());
+            warp
+        })
+    }
+
+    /// Lines in some of the registers, among them where one bends or an access is in order.
+    fn lines(&mut self, addresses: Option<(Space, u64)>) -> Lines {
+        let base = self.place.base;
+        let r = &mut self.random;
+        let mut lines = Lines { last: 63, ..Lines::default() };
+        for row in 0..ROWS as usize {
+            const STEPS: [u32; 8] = [0, 0, 0, 1, 4, 16, u32::MAX, 0x0400_0000];
+            lines.of32[row] = Line { start: r.word32(), step: r.pick(&STEPS) };
+            lines.of64[row] = Line { start: r.word64(), step: r.pick(&STEPS) as i32 as u64 };
+        }
+        let known = |r: &mut Random| (r.next() | r.next()) & ((1 << ROWS) - 1);
+        (lines.known32, lines.known64) = (known(r), known(r));
+        if let Some((_, bytes)) = addresses {
+            // A row of addresses is where `fill` has put one, or a line in the test's memory.
+            let room = (GLOBAL_BYTES - 64 * bytes) / bytes;
+            lines.known32 &= !1;
+            lines.of64[0] = Line { start: base + r.below(room) * bytes, step: r.pick(&[bytes, bytes, 0, 4]) };
+        }
+        (lines.stale32, lines.stale64) = (lines.known32, lines.known64);
+        lines
+    }
+
+    /// Runs the instruction for two warps together, with lines in their registers, and for one after the other the
+    /// long way.
+    fn ask_together(&mut self, ins: &Instr, addresses: Option<(Space, u64)>) {
+        let mut table = Table::default();
+        let Some(step) = bind::step(&mut table, ins) else { return };
+        let x = LineStep::new(ins, true);
+        let table = Arc::new(table);
+        for _ in 0..TRIES / 2 {
+            self.launch.block = if self.random.below(2) == 0 { [64, 1, 1] } else { [8, 4, 2] };
+            self.launch.table = table.clone();
+            let mut warps = self.pair(addresses);
+            let mut lines = self.lines(addresses);
+            let memory = (self.place.shared.clone(), self.place.memory());
+            let frame = Frame::default();
+            let registers = |warps: &[Warp; 2]| -> Pair {
+                [0, 1].map(|k| (warps[k].r32.clone(), warps[k].r64.clone(), warps[k].preds.clone()))
+            };
+            let rows_of = |warps: &mut [Warp; 2]| warps.each_mut().map(|w| Rows::new(w, &frame, &table));
+            let before = registers(&warps);
+            let written = (lines.known32, lines.known64);
+            // SAFETY: the rows are the warps', which have as many as there are lines.
+            unsafe { lines.write(&rows_of(&mut warps), written.0, written.1) };
+            let slow = with_env(&self.launch, &mut self.place, |_, env| {
+                warps.iter_mut().try_for_each(|warp| match ins.op {
+                    Op::Warp(op) => {
+                        warp.finish_warp_op(ins, op, u32::MAX, u32::MAX, &frame, env);
+                        Ok(())
+                    }
+                    _ => warp.data(ins, u32::MAX, &frame, env).map_err(|fault| fault.what),
+                })
+            });
+            let mut by_slow = (registers(&warps), self.place.shared.clone(), self.place.memory());
+            for (warp, before) in warps.iter_mut().zip(before) {
+                (warp.r32, warp.r64, warp.preds) = before;
+            }
+            self.place.shared = memory.0;
+            self.place.set_memory(&memory.1);
+            (lines.stale32, lines.stale64) = written;
+            let done = with_env(&self.launch, &mut self.place, |_, env| {
+                let rows = rows_of(&mut warps);
+                // SAFETY: the rows are the warps', which have as many as the instruction names; so are the lines.
+                unsafe {
+                    let done = run_step(&step, &x, &rows, &mut lines, &mut warps, env);
+                    lines.write(&rows, u64::MAX, u64::MAX);
+                    done
+                }
+            });
+            if done == 2 {
+                self.together.insert(step.runs[0] as usize);
+                assert_eq!(slow, Ok(()), "{ins:?} was to fail");
+                let mut by_fast = (registers(&warps), self.place.shared.clone(), self.place.memory());
+                if is_double(&ins.op) {
+                    let rows = by_fast.0.iter_mut().chain(&mut by_slow.0).flat_map(|w| &mut w.1);
+                    rows.flat_map(|row| &mut row.0).for_each(one_nan);
+                }
+                assert!(by_fast == by_slow, "{ins:?} of two warps, lines {lines:?}");
+            }
+        }
+        self.launch.block = [8, 4, 2];
     }
 }
 
@@ -451,6 +560,7 @@ fn fast_and_slow_agree() {
     positions(&mut bench);
     shuffles(&mut bench);
     assert_eq!(bench.reached, bench.done, "some function gave up every time");
+    assert_eq!(bench.reached, bench.together, "some function never did it for two warps");
     assert!(arithmetic > 120 && bench.done.len() > arithmetic + 20, "{arithmetic} of {}", bench.done.len());
 }
 

@@ -41,8 +41,7 @@ impl Decoder<'_> {
     }
 
     fn on_mbarrier(&mut self, op: MbarrierOp, mods: &Mods, object: &Operand, n: Src) -> Result<&mut Instr> {
-        let (a, offset) = self.addr(object)?;
-        let space = self.access_space(mods, a)?;
+        let (a, offset, space) = self.access(mods, object)?;
         let i = self.emit(Op::Mbarrier { op, space, offset });
         (i.a, i.b) = (a, n);
         Ok(i)
@@ -53,8 +52,7 @@ impl Decoder<'_> {
         let parity = mods.has("parity");
         let d = self.dst(d)?;
         let b = self.src(phase, if parity { Ty::U32 } else { Ty::B64 })?;
-        let (a, offset) = self.addr(object)?;
-        let space = self.access_space(mods, a)?;
+        let (a, offset, space) = self.access(mods, object)?;
         let i = self.emit(Op::MbarrierTest { parity, space, offset });
         (i.d, i.a, i.b) = (d, a, b);
         Ok(())

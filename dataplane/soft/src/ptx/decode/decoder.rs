@@ -48,6 +48,8 @@ pub struct Range {
 pub struct Scope {
     pub names: HashMap<String, Binding>,
     pub ranges: HashMap<String, Range>,
+    /// Bytes of an element of each variable that is declared here.
+    pub elements: HashMap<String, u64>,
     pub local_top: u32,
 }
 
@@ -341,12 +343,8 @@ impl<'a> Decoder<'a> {
             Operand::F64(v) => Ok(Src::Imm(*v)),
             Operand::Name(n) if n == "_" => Ok(Src::None),
             Operand::Name(n) => self.name(n),
-            Operand::Offset(n, off) => match self.name(n)? {
-                Src::Imm(v) => Ok(Src::Imm(v.wrapping_add(*off as u64))),
-                Src::Local(v) => Ok(Src::Local(v.wrapping_add(*off as u32))),
-                Src::DynShared(v) => Ok(Src::DynShared(v.wrapping_add(*off as u32))),
-                _ => unsupported("offset on a register"),
-            },
+            Operand::Offset(n, off) => self.offset(n, *off),
+            Operand::Element { name, register: None, number } => self.offset(name, self.elements(name, *number)?),
             Operand::Not(o) => match self.src(o, Ty::Pred)? {
                 Src::P(p, n) => Ok(Src::P(p, !n)),
                 Src::Imm(v) => Ok(Src::Imm(v ^ 1)),
@@ -354,6 +352,23 @@ impl<'a> Decoder<'a> {
             },
             _ => unsupported("operand form"),
         }
+    }
+
+    fn offset(&self, name: &str, bytes: i64) -> Result<Src> {
+        match self.name(name)? {
+            Src::Imm(v) => Ok(Src::Imm(v.wrapping_add(bytes as u64))),
+            Src::Local(v) => Ok(Src::Local(v.wrapping_add(bytes as u32))),
+            Src::DynShared(v) => Ok(Src::DynShared(v.wrapping_add(bytes as u32))),
+            _ => unsupported("offset on a register"),
+        }
+    }
+
+    /// Bytes of so many elements of a variable.
+    fn elements(&self, name: &str, count: i64) -> Result<i64> {
+        let of_the_module = || self.module.variables.iter().find(|v| v.name == name).map(Variable::element_bytes);
+        let bytes = self.scopes.iter().rev().find_map(|s| s.elements.get(name)).copied().or_else(of_the_module);
+        let bytes = bytes.ok_or_else(|| format!("an element of {name}, which is no variable"))?;
+        Ok(count.wrapping_mul(bytes as i64))
     }
 
     pub(super) fn dst(&self, o: &Operand) -> Result<Reg> {
@@ -390,12 +405,35 @@ impl<'a> Decoder<'a> {
     }
 
     pub(super) fn addr(&self, o: &Operand) -> Result<(Src, i64)> {
-        let Operand::Addr(base, offset) = o else { return unsupported("address form") };
-        let base = self.src(base, Ty::U64)?;
+        let (base, offset) = match o {
+            Operand::Addr(base, offset) => (self.src(base, Ty::U64)?, *offset),
+            Operand::Element { register: None, .. } => (self.src(o, Ty::U64)?, 0),
+            _ => return unsupported("address form"),
+        };
         if let Src::Imm(v) = base {
-            return Ok((Src::Imm(v.wrapping_add(*offset as u64)), 0));
+            return Ok((Src::Imm(v.wrapping_add(offset as u64)), 0));
         }
-        Ok((base, *offset))
+        Ok((base, offset))
+    }
+
+    /// Where a memory access goes: as `addr`, and elements that a register numbers.
+    pub(super) fn access(&mut self, mods: &Mods, o: &Operand) -> Result<(Src, i64, Space)> {
+        let Operand::Element { name, register: Some(register), number } = o else {
+            let (base, offset) = self.addr(o)?;
+            return Ok((base, offset, self.access_space(mods, base)?));
+        };
+        let (base, index) = (self.name(name)?, self.name(register)?);
+        let op = match index {
+            Src::R32(_) => Op::MadWide(Ty::U32),
+            Src::R64(_) => Op::MadLo(Ty::U64),
+            _ => return unsupported("an element's number that is no integer register"),
+        };
+        let space = self.access_space(mods, base)?;
+        let (bytes, offset) = (self.elements(name, 1)?, self.elements(name, *number)?);
+        let at = self.new_reg(Ty::U64, 1);
+        let sum = self.emit(op);
+        (sum.d, sum.a, sum.b, sum.c) = (Reg::R64(at), index, Src::Imm(bytes as u64), base);
+        Ok((Src::R64(at), offset, space))
     }
 
     /// Space of a memory access: parameters of device functions are frame memory.

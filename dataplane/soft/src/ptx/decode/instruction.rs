@@ -116,8 +116,7 @@ impl<'a> Decoder<'a> {
 
     fn load(&mut self, mods: &Mods, ops: &[Operand]) -> Result<()> {
         let ty = mods.ty()?;
-        let (a, offset) = self.addr(&ops[1])?;
-        let space = self.access_space(mods, a)?;
+        let (a, offset, space) = self.access(mods, &ops[1])?;
         match &ops[0] {
             Operand::Vec(ds) => {
                 let regs = ds.iter().map(|d| self.dst(d)).collect::<Result<Vec<_>>>()?;
@@ -145,8 +144,7 @@ impl<'a> Decoder<'a> {
             return self.store_async(mods, ops);
         }
         let ty = mods.ty()?;
-        let (a, offset) = self.addr(&ops[0])?;
-        let space = self.access_space(mods, a)?;
+        let (a, offset, space) = self.access(mods, &ops[0])?;
         match &ops[1] {
             Operand::Vec(ss) => {
                 let regs = ss.iter().map(|s| self.src(s, ty)).collect::<Result<Vec<_>>>()?;
@@ -203,8 +201,7 @@ impl<'a> Decoder<'a> {
         if rest.len() < 2 {
             return unsupported("too few operands");
         }
-        let (a, offset) = self.addr(&rest[0])?;
-        let space = self.access_space(mods, a)?;
+        let (a, offset, space) = self.access(mods, &rest[0])?;
         let b = self.src(&rest[1], ty)?;
         let c = if op == AtomOp::Cas { self.src(rest.get(2).ok_or("too few operands")?, ty)? } else { Src::None };
         let i = self.emit(Op::Atom { space, op, ty, offset });
@@ -221,8 +218,7 @@ impl<'a> Decoder<'a> {
             return unsupported("wide atomic");
         }
         let old = self.pair(&ops[0])?.map(Reg::R64);
-        let (a, offset) = self.addr(&ops[1])?;
-        let space = self.access_space(mods, a)?;
+        let (a, offset, space) = self.access(mods, &ops[1])?;
         let last = |me: &Self, n: usize| me.pair(&ops[n]).map(|p| p.map(Src::R64));
         let (expected, new) = if compares { (Some(last(self, 2)?), last(self, 3)?) } else { (None, last(self, 2)?) };
         self.emit(Op::ExchangePair { space, offset, old, new, expected }).a = a;

@@ -149,8 +149,7 @@ impl Decoder<'_> {
         let [to, from] = ops else { return unsupported("two operands are needed") };
         let (count, is_transposed) = Self::matrices(mods)?;
         let regs = self.registers(to)?;
-        let (address, offset) = self.addr(from)?;
-        let space = self.access_space(mods, address)?;
+        let (address, offset, space) = self.access(mods, from)?;
         if regs.len() != count {
             return Err(format!("{} registers for {count} matrices", regs.len()));
         }
@@ -161,8 +160,7 @@ impl Decoder<'_> {
         let [to, from] = ops else { return unsupported("two operands are needed") };
         let (count, is_transposed) = Self::matrices(mods)?;
         let values = self.values(from, Ty::B32)?;
-        let (address, offset) = self.addr(to)?;
-        let space = self.access_space(mods, address)?;
+        let (address, offset, space) = self.access(mods, to)?;
         if values.len() != count {
             return Err(format!("{} registers for {count} matrices", values.len()));
         }
@@ -279,7 +277,7 @@ impl Decoder<'_> {
         self.emit_matrix(MatrixOp::Multiply(m), Src::None)
     }
 
-    fn fragment(&self, mods: &Mods, place: &Operand, stride: Option<&Operand>) -> Result<(Fragment, Src, usize)> {
+    fn fragment(&mut self, mods: &Mods, place: &Operand, stride: Option<&Operand>) -> Result<(Fragment, Src, usize)> {
         let shape = shape(mods)?;
         let [ty] = types(mods)[..] else { return unsupported("one type is needed") };
         let part = match mods.0.get(1) {
@@ -302,8 +300,7 @@ impl Decoder<'_> {
         if bits < 8 && row != (part == Part::A) {
             return unsupported("elements narrower than a byte in this order");
         }
-        let (address, offset) = self.addr(place)?;
-        let space = self.access_space(mods, address)?;
+        let (address, offset, space) = self.access(mods, place)?;
         let (rows, columns) = match part {
             Part::A => (shape.m, shape.k),
             Part::B => (shape.k, shape.n),

@@ -8,6 +8,6 @@ mod narrow;
 mod packed;
 pub mod program;
 mod prologue;
-mod rows;
+pub mod rows;
 mod texture;
 mod video;

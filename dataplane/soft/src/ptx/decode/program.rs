@@ -223,7 +223,7 @@ fn users(module: &Module, vars: &Owned, mentions: &[Mentions]) -> Vec<Vec<usize>
 
 pub fn visit_names<'a>(o: &'a Operand, f: &mut impl FnMut(&'a str)) {
     match o {
-        Operand::Name(n) | Operand::Offset(n, _) => f(n),
+        Operand::Name(n) | Operand::Offset(n, _) | Operand::Element { name: n, .. } => f(n),
         Operand::Addr(b, _) => visit_names(b, f),
         Operand::Not(b) | Operand::Negated(b) => visit_names(b, f),
         Operand::Vec(v) | Operand::Paren(v) => v.iter().for_each(|o| visit_names(o, f)),
@@ -240,6 +240,7 @@ impl<'a> Decoder<'a> {
         if self.f.is_entry {
             let (params, _) = kernel_params(self.f);
             for (v, p) in self.f.params.iter().zip(params) {
+                self.scopes[0].elements.insert(v.name.clone(), v.element_bytes());
                 self.scopes[0].names.insert(v.name.clone(), Binding::KernelParam(p.offset));
             }
         } else {
@@ -308,13 +309,12 @@ impl<'a> Decoder<'a> {
                     }
                 }
             }
-            Stmt::Var(v) => match v.space {
-                Space::Local | Space::Param => {
+            Stmt::Var(v) => {
+                self.top().elements.insert(v.name.clone(), v.element_bytes());
+                if matches!(v.space, Space::Local | Space::Param) {
                     self.local(v);
                 }
-                Space::Shared => {}
-                _ => {}
-            },
+            }
             Stmt::Label(name) => {
                 let scope = *self.scope_path.last().expect("outermost scope");
                 self.labels.insert((scope, name.clone()), (self.base + self.code.len()) as u32);

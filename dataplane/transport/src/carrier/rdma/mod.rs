@@ -57,7 +57,7 @@ use crate::lanes::{LANES_MAX, LaneCounts};
 use crate::scatter::{Listener, Scatter};
 use crate::socket;
 use crate::stream::{Frame, TAKEN_BYTES_MIN};
-use crate::thread::{spawn, with_signals_blocked};
+use crate::thread::{LIMIT, spawn, with_signals_blocked};
 use choice::VerbsPort;
 pub use device::{Device, Pair};
 use ends::End;
@@ -126,7 +126,8 @@ impl Way for Rdma {
 
         let (down, room_waits) = (AtomicU32::new(0), AtomicU32::new(0));
         let link = Arc::new(Link { main, pipe, side, down, room_waits });
-        start_pumps(&link, commands, scatter).map_err(|e| format!("starting the connection's threads failed: {e}"))?;
+        start_pumps(&link, commands, scatter)
+            .map_err(|e| format!("starting the connection's threads failed: {e}; {LIMIT}"))?;
         Ok(Attached::new(welcome, memory, heap, security, link))
     }
 }
@@ -227,12 +228,13 @@ fn send_commands(link: &Link, commands: Consumer) -> Result<(), Death> {
     let place = |batch: &mut Gather, commands: &mut Consumer| {
         place(&link.pipe, batch, Frame::Command, commands).map_err(Death::from)
     };
-    link.side.send_commands(commands, &mut NoLanes, place, |batch| {
+    let send = |batch: &mut Gather| {
         // SAFETY: the parts point to memory that stays mapped for the life of the process.
         let sent = unsafe { link.pipe.send(batch.parts(), batch.is_ahead())? };
         batch.advance(sent);
         if sent == 0 { wait_room(link) } else { Ok(()) }
-    })
+    };
+    link.side.send_commands(commands, &mut NoLanes, place, send, || {})
 }
 
 fn wait_room(link: &Link) -> Result<(), Death> {

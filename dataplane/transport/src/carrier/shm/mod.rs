@@ -5,7 +5,6 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 use orion_ring::bell::{Bell, Futex};
@@ -22,7 +21,10 @@ use crate::client::handshake::{
 };
 use crate::fds;
 use crate::scatter::Listener;
-use crate::socket::peer_credentials;
+use crate::socket::{connect_local, peer_credentials};
+
+/// oriond takes in whoever comes, so a queue that stays full is of one that was stopped, or of no oriond.
+const QUEUE_SECONDS_MAX: u64 = 20;
 
 pub struct Shm;
 
@@ -107,7 +109,7 @@ fn stands_for_many(uid: u32) -> bool {
 
 fn connect(server: &Server) -> Result<OwnedFd, String> {
     let path = server.path().ok_or_else(|| format!("{server} is no socket of this machine"))?;
-    let socket = UnixStream::connect(path).map_err(|e| match e.kind() {
+    let socket = connect_local(path, QUEUE_SECONDS_MAX).map_err(|e| match e.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
             format!("no oriond listens on {server}; start one with `oriond serve`, or run the program with `orion-run`")
         }

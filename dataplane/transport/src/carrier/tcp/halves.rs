@@ -3,25 +3,29 @@
 // UNSAFETY: sends from and receives into ring and heap memory by address.
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use orion_ring::Spin;
 use orion_tls::handshake::Secured;
 
 use super::patience::Patience;
 use crate::sealed::{Heard, Opening, Sealing};
+use crate::standstill::Standstill;
 
 /// The direction out.
-pub struct Sender(Option<Box<Sealing>>);
+pub struct Sender {
+    sealing: Option<Box<Sealing>>,
+    standstill: Standstill,
+}
 
 /// The direction in.
 pub struct Receiver(Option<Box<Opening>>);
 
 /// Of a connection that is encrypted if there are keys. `buffer_bytes` are received at once where they are sealed.
 pub fn halves(secured: Option<Box<Secured>>, buffer_bytes: usize) -> (Sender, Receiver) {
-    let Some(secured) = secured else { return (Sender(None), Receiver(None)) };
+    let Some(secured) = secured else { return (Sender::new(None), Receiver(None)) };
     let Secured { sealer, opener, .. } = *secured;
-    (Sender(Some(Box::new(Sealing::new(sealer)))), Receiver(Some(Box::new(Opening::new(opener, buffer_bytes)))))
+    (Sender::new(Some(Box::new(Sealing::new(sealer)))), Receiver(Some(Box::new(Opening::new(opener, buffer_bytes)))))
 }
 
 fn wrong(text: String) -> io::Error {
@@ -29,18 +33,29 @@ fn wrong(text: String) -> io::Error {
 }
 
 impl Sender {
+    fn new(sealing: Option<Box<Sealing>>) -> Sender {
+        Sender { sealing, standstill: Standstill::default() }
+    }
+
+    /// Looks whether the other side takes what was sent, where that is due. Called while there is nothing to send.
+    pub fn look(&mut self, socket: &OwnedFd) {
+        self.standstill.look(socket.as_fd());
+    }
+
     /// Sends from the beginning of the parts, and answers how many of their bytes that was.
     ///
     /// # Safety
     /// The parts are readable.
     pub unsafe fn send(&mut self, socket: &OwnedFd, parts: &[libc::iovec]) -> io::Result<usize> {
         // SAFETY: the caller vouches for the parts.
-        let Some(sealing) = &mut self.0 else { return unsafe { send_parts(socket, parts) } };
+        let Some(sealing) = &mut self.sealing else {
+            return unsafe { send_parts(socket, parts, &mut self.standstill) };
+        };
         // SAFETY: as above.
         let taken = unsafe { sealing.take(parts) }.map_err(wrong)?;
         while !sealing.is_empty() {
             // SAFETY: these parts are the sealing's own, and stay until it is told that they were sent.
-            let sent = unsafe { send_parts(socket, sealing.parts()) }?;
+            let sent = unsafe { send_parts(socket, sealing.parts(), &mut self.standstill) }?;
             sealing.advance(sent);
         }
         Ok(taken)
@@ -103,7 +118,8 @@ impl Receiver {
 
 /// # Safety
 /// The parts are readable.
-unsafe fn send_parts(socket: &OwnedFd, parts: &[libc::iovec]) -> io::Result<usize> {
+unsafe fn send_parts(socket: &OwnedFd, parts: &[libc::iovec], standstill: &mut Standstill) -> io::Result<usize> {
+    standstill.sent();
     // SAFETY: an all-zero msghdr is valid.
     let mut msg: libc::msghdr = unsafe { std::mem::zeroed() };
     msg.msg_iov = parts.as_ptr().cast_mut();
@@ -115,8 +131,11 @@ unsafe fn send_parts(socket: &OwnedFd, parts: &[libc::iovec]) -> io::Result<usiz
             return Ok(n as usize);
         }
         let e = io::Error::last_os_error();
-        if e.kind() != io::ErrorKind::Interrupted {
-            return Err(e);
+        match e.kind() {
+            io::ErrorKind::Interrupted => {}
+            // Nothing was taken for as long as `send_timeout` has it.
+            io::ErrorKind::WouldBlock => _ = standstill.look(socket.as_fd()),
+            _ => return Err(e),
         }
     }
 }

@@ -14,12 +14,13 @@ mod awaited;
 mod halves;
 mod patience;
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io;
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use orion_ring::bell::{Bell, Futex};
@@ -42,8 +43,9 @@ use crate::lanes::{LANES_MAX, LaneCounts, Striper};
 use crate::proof::{LaneKey, Said, fresh_nonce, is_same};
 use crate::scatter::{Listener, Scatter};
 use crate::socket;
+use crate::standstill::LOOK_SECONDS;
 use crate::stream::{Frame, STREAM_HEADER_BYTES, STRIPE_BYTES_MIN, StreamHeader};
-use crate::thread::{spawn, with_signals_blocked};
+use crate::thread::{LIMIT, spawn, with_signals_blocked};
 use awaited::Awaited;
 use halves::{Receiver, Sender, halves};
 
@@ -114,6 +116,8 @@ pub fn carry(
     let (main, secured) = main.into_parts();
     socket::receive_timeout(main.as_fd(), silence.map_or(0, |silence| silence.as_secs() as i64))
         .map_err(|e| format!("limiting how long a server may be silent failed: {e}"))?;
+    socket::send_timeout(main.as_fd(), LOOK_SECONDS)
+        .map_err(|e| format!("limiting how long a send may wait failed: {e}"))?;
 
     let (side, commands, scatter) = ApplicationSide::new(&memory, heap, listener, tuning)?;
     let link = Arc::new(TcpLink {
@@ -129,7 +133,7 @@ pub fn carry(
     });
     let belongs = Belongs { connect, way, session: welcome.session, key: lane_key };
     start_pumps(&link, commands, scatter, secured, belongs)
-        .map_err(|e| format!("starting the connection's threads failed: {e}"))?;
+        .map_err(|e| format!("starting the connection's threads failed: {e}; {LIMIT}"))?;
     Ok(Attached::new(welcome, memory, heap, security, link))
 }
 
@@ -306,7 +310,10 @@ fn start_pumps(
         for index in 0..link.lanes.len() {
             let l = link.clone();
             let belongs = belongs.clone();
-            spawn(format!("orion-lane-{index}"), move || serve_lane(&l, index, &belongs))?;
+            // A lane that has no thread does not join.
+            if spawn(format!("orion-lane-{index}"), move || serve_lane(&l, index, &belongs)).is_err() {
+                break;
+            }
         }
         Ok(())
     })
@@ -348,7 +355,8 @@ impl Lane {
         self.filled.notify_one();
     }
 
-    fn take(&self, link: &TcpLink) -> Option<HeapRange> {
+    /// The next one to be sent. `nap` is called now and then while there is none.
+    fn take(&self, link: &TcpLink, mut nap: impl FnMut()) -> Option<HeapRange> {
         link.lane_spin.until(|| self.queued.load(Ordering::Acquire) > 0 || link.lost());
         let mut queue = self.queue.lock().expect("nothing panics under this lock");
         loop {
@@ -361,22 +369,25 @@ impl Lane {
                 return Some(chunk);
             }
             queue = self.filled.wait_timeout(queue, NAP).expect("nothing panics under this lock").0;
+            nap();
         }
     }
 }
 
-fn send_commands(link: &TcpLink, mut sender: Sender, commands: Consumer) -> Result<(), Death> {
+fn send_commands(link: &TcpLink, sender: Sender, commands: Consumer) -> Result<(), Death> {
     let mut lanes = Lanes { link, striper: Striper::default() };
+    let sender = RefCell::new(sender);
     link.side.send_commands(
         commands,
         &mut lanes,
         |_, _| Ok(0),
         |batch| {
             // SAFETY: the parts point to memory that stays mapped for the life of the process.
-            let sent = unsafe { sender.send(&link.main, batch.parts())? };
+            let sent = unsafe { sender.borrow_mut().send(&link.main, batch.parts())? };
             batch.advance(sent);
             Ok(())
         },
+        || sender.borrow_mut().look(&link.main),
     )
 }
 
@@ -426,25 +437,29 @@ fn wait_barrier(link: &TcpLink, scatter: &mut Scatter) -> Result<(), Death> {
 
 /// Both directions of one lane. A lane that cannot join is not used; one that breaks later ends the session.
 fn serve_lane(link: &Arc<TcpLink>, index: usize, belongs: &Belongs) {
+    let (hand, handed) = mpsc::channel::<(Arc<OwnedFd>, Receiver)>();
+    let l = link.clone();
+    // Before it joins: what has joined is sent to.
+    let receiver = spawn(format!("orion-land-{index}"), move || {
+        let Ok((socket, receiver)) = handed.recv() else { return };
+        let end = receive_chunks(&l, index, &socket, receiver);
+        finish(&l, end);
+    });
+    if receiver.is_err() {
+        return;
+    }
     let Ok(channel) = belongs.join(index) else { return };
     let (socket, secured) = channel.into_parts();
     let (mut sender, receiver) = halves(secured, LANE_BYTES);
     let socket = Arc::new(socket);
     *link.lanes[index].socket.lock().expect("nothing panics under this lock") = Some(socket.clone());
-    let (l, s) = (link.clone(), socket.clone());
-    let receiver = spawn(format!("orion-land-{index}"), move || {
-        let end = receive_chunks(&l, index, &s, receiver);
-        finish(&l, end);
-    });
-    if receiver.is_err() {
-        return link.end(Death::Cut("starting a thread for one of its connections failed".into()));
-    }
+    hand.send((socket.clone(), receiver)).expect("the thread waits for it");
     // Release pairs with the Acquire in `stripe`: the lane's socket is in place.
     link.lanes_ready.fetch_add(1, Ordering::Release);
     if link.lost() {
         shutdown(socket.as_fd());
     }
-    while let Some(chunk) = link.lanes[index].take(link) {
+    while let Some(chunk) = link.lanes[index].take(link, || sender.look(&socket)) {
         if let Err(end) = send_chunk(link, &socket, &mut sender, chunk) {
             return finish(link, Err(end));
         }
@@ -478,6 +493,7 @@ impl Belongs {
         channel.send_frame(kind::PROOF, &self.key.client_proof(&said), &[])?;
         let (kind::STARTED, ..) = channel.recv_frame()? else { return Err(refused()) };
         socket::receive_timeout(channel.as_fd(), 0)?;
+        socket::send_timeout(channel.as_fd(), LOOK_SECONDS)?;
         Ok(channel)
     }
 }

@@ -10,10 +10,12 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use orion_transport::socket::{objection_to_folder, peer_credentials};
+use orion_transport::socket::{connect_local, objection_to_folder, peer_credentials};
 
 /// Who starts at the same time in the same folder is done with it by then.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
+/// Who listens on the path and takes nobody in for so long is there all the same.
+const QUEUE_SECONDS_MAX: u64 = 1;
 
 /// A socket that programs here find by its path.
 pub struct LocalSocket {
@@ -30,7 +32,7 @@ impl LocalSocket {
         let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
         make_folder(folder)?;
         // Held while this is going on, so that of two that start here neither removes what the other has just made.
-        let _lock = lock(folder)?;
+        let _lock = Lock::take(path)?;
         match std::fs::symlink_metadata(path) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
             Err(e) => return Err(format!("looking for {name} failed: {e}")),
@@ -81,23 +83,61 @@ fn make_folder(folder: &Path) -> Result<(), String> {
     }
 }
 
-fn open_folder(folder: &Path) -> io::Result<File> {
-    OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY | libc::O_NOFOLLOW).open(folder)
+/// A file beside the socket, for whoever starts there at the same time. It is nobody else's to open: a lock on the
+/// folder would be everybody's who may read it, and who takes it keeps a server from being started again.
+struct Lock {
+    path: PathBuf,
+    _file: File,
 }
 
-fn lock(folder: &Path) -> Result<File, String> {
-    let file = open_folder(folder).map_err(|e| format!("opening {} failed: {e}", folder.display()))?;
-    let start = Instant::now();
-    loop {
-        // SAFETY: a plain call on a descriptor we own.
-        if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
-            return Ok(file);
+impl Lock {
+    fn take(socket: &Path) -> Result<Lock, String> {
+        let mut path = socket.as_os_str().to_owned();
+        path.push(".lock");
+        let path = PathBuf::from(path);
+        let start = Instant::now();
+        loop {
+            let file = open_lock(&path)?;
+            // SAFETY: a plain call on a descriptor we own.
+            let is_ours = unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0;
+            // Whoever had it before has removed it, so it may be a file that nobody else finds.
+            if is_ours && is_at(&path, &file) {
+                return Ok(Lock { path, _file: file });
+            }
+            if start.elapsed() >= LOCK_TIMEOUT {
+                return Err(format!("another program holds a lock on {}; which one, `lslocks` says", path.display()));
+            }
+            std::thread::sleep(Duration::from_millis(10));
         }
-        if start.elapsed() >= LOCK_TIMEOUT {
-            return Err(format!("another program holds a lock on {}; which one, `lslocks` says", folder.display()));
-        }
-        std::thread::sleep(Duration::from_millis(10));
     }
+}
+
+impl Drop for Lock {
+    /// While it is held: who waits for it looks whether it is still there.
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+fn open_lock(path: &Path) -> Result<File, String> {
+    let name = path.display();
+    // A pipe of that name would be waited for.
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    let mut options = OpenOptions::new();
+    let opened = options.read(true).write(true).create(true).mode(0o600).custom_flags(flags).open(path);
+    let advice = "it is locked while a server starts; remove it, or give --socket a path in a folder of your own";
+    let file = opened.map_err(|e| format!("opening {name} failed: {e}; {advice}"))?;
+    let found = file.metadata().map_err(|e| format!("looking at {name} failed: {e}"))?;
+    if !found.is_file() || found.uid() != ours() || found.mode() & 0o077 != 0 {
+        let mode = found.mode() & 0o7777;
+        return Err(format!("{name} is in the way (mode {mode:04o}, of user {}); {advice}", found.uid()));
+    }
+    Ok(file)
+}
+
+fn is_at(path: &Path, file: &File) -> bool {
+    let identity = |found: io::Result<Metadata>| found.map(|m| (m.dev(), m.ino())).ok();
+    identity(file.metadata()).is_some_and(|of| Some(of) == identity(std::fs::symlink_metadata(path)))
 }
 
 /// Whether the process that listens there is dead. Its ring keeps the socket for some milliseconds beyond its end, and
@@ -117,7 +157,7 @@ fn remove_dead(path: &Path, found: &Metadata) -> Result<(), String> {
     if !found.file_type().is_socket() {
         return Err(format!("{name} is in the way and is no socket; give --socket another path, or move it"));
     }
-    match UnixStream::connect(path) {
+    match connect_local(path, QUEUE_SECONDS_MAX) {
         Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => {}
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
         Ok(socket) if !is_a_dead_ones(&socket) => {
@@ -158,6 +198,56 @@ mod tests {
         let refused = LocalSocket::listen(&link.join("s"), true).map(drop).unwrap_err();
         assert!(refused.contains("no symbolic link"), "{refused}");
         std::fs::remove_dir_all(&shared).expect("removing");
+    }
+
+    /// /run/orion is a folder that everybody may read.
+    #[test]
+    fn whoever_may_read_the_folder_keeps_nobody_from_listening_there() {
+        let folder = folder("locked", 0o755);
+        let theirs = File::open(&folder).expect("a folder that everybody may open");
+        // SAFETY: a plain call on a descriptor we own.
+        assert_eq!(unsafe { libc::flock(theirs.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) }, 0);
+        LocalSocket::listen(&folder.join("s"), true).expect("nobody else starts here").remove();
+        assert_eq!(std::fs::read_dir(&folder).expect("it is there").count(), 0, "the lock's file has stayed");
+        std::fs::remove_dir_all(&folder).expect("removing");
+    }
+
+    #[test]
+    fn of_many_that_listen_at_once_in_place_of_a_dead_one_one_does() {
+        let folder = folder("many", 0o700);
+        let path = folder.join("s");
+        for _ in 0..20 {
+            drop(UnixListener::bind(&path).expect("listening"));
+            let listen = || LocalSocket::listen(&path, false).ok();
+            let all: Vec<_> = std::thread::scope(|scope| {
+                let all: Vec<_> = (0..4).map(|_| scope.spawn(listen)).collect();
+                all.into_iter().filter_map(|one| one.join().expect("no panic")).collect()
+            });
+            assert_eq!(all.len(), 1);
+            UnixStream::connect(&path).expect("the one that listens is found");
+            all[0].remove();
+        }
+        assert_eq!(std::fs::read_dir(&folder).expect("it is there").count(), 0, "the lock's file has stayed");
+        std::fs::remove_dir_all(&folder).expect("removing");
+    }
+
+    #[test]
+    fn what_is_no_lock_of_ours_is_refused() {
+        let folder = folder("squat", 0o700);
+        let (path, lock) = (folder.join("s"), folder.join("s.lock"));
+        std::os::unix::fs::symlink(folder.join("elsewhere"), &lock).expect("linking");
+        let refused = LocalSocket::listen(&path, true).map(drop).unwrap_err();
+        assert!(refused.contains("s.lock failed") && refused.contains("--socket"), "{refused}");
+        assert!(!folder.join("elsewhere").exists());
+        std::fs::remove_file(&lock).expect("removing");
+        std::fs::write(&lock, "").expect("writing");
+        std::fs::set_permissions(&lock, std::fs::Permissions::from_mode(0o644)).expect("chmod");
+        let refused = LocalSocket::listen(&path, true).map(drop).unwrap_err();
+        assert!(refused.contains("in the way (mode 0644"), "{refused}");
+        // As one that was killed leaves it.
+        std::fs::set_permissions(&lock, std::fs::Permissions::from_mode(0o600)).expect("chmod");
+        LocalSocket::listen(&path, true).expect("nobody holds it").remove();
+        std::fs::remove_dir_all(&folder).expect("removing");
     }
 
     #[test]

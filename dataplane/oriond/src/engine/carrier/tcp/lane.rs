@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering;
 use orion_tls::handshake::Secured;
 use orion_transport::sealed::{Heard, Opening, Sealing};
 use orion_transport::socket::wait_for_all;
+use orion_transport::standstill::{LOOK_SECONDS, Standstill};
 use orion_transport::stream::{Frame, STREAM_HEADER_BYTES, StreamHeader};
 use orion_wire::Fault;
 use orion_wire::record::HeapRange;
@@ -18,11 +19,13 @@ use tracing::warn;
 use super::shared::{Address, Shared};
 use crate::engine::carrier::contract::{self, Connection};
 use crate::engine::core::shutdown;
-use crate::engine::io_ring::{Did, Done, Io, is_again};
+use crate::engine::io_ring::{Did, Done, Io, Timespec, is_again};
 use crate::engine::mail::Kick;
 
 /// Of sealed bytes, at once.
 const RECEIVE_BYTES: usize = 128 << 10;
+/// How often it is looked whether the client takes what it was sent.
+static TIME: Timespec = Timespec::new().sec(LOOK_SECONDS);
 
 pub struct Lane {
     socket: OwnedFd,
@@ -41,6 +44,9 @@ pub struct Lane {
     receive_flags: i32,
     /// Where the connection is encrypted.
     sealed: Option<Box<Sealed>>,
+    /// Whether the io_uring waits until it is time to look.
+    time_awaited: bool,
+    standstill: Standstill,
     under_way: u32,
     ending: bool,
 }
@@ -77,19 +83,19 @@ impl contract::Lane for Lane {
                     if let Err(rule) = received {
                         let (session, lane) = (self.shared.session, self.index);
                         warn!(session, lane, rule, "protocol broken, session ends");
-                        return self.end();
+                        return self.end(io, slot);
                     }
                     if !self.ending {
                         self.receive(io, slot);
                     }
                 }
                 e if is_again(e) && !self.ending => self.receive(io, slot),
-                _ => self.end(),
+                _ => self.end(io, slot),
             },
             Did::Send => {
                 self.sending = false;
                 if done.result < 0 && !is_again(done.result) {
-                    return self.end();
+                    return self.end(io, slot);
                 }
                 let sent = done.result.max(0) as usize;
                 match &mut self.sealed {
@@ -102,13 +108,20 @@ impl contract::Lane for Lane {
                     (false, false) => self.send(io, slot),
                 }
             }
+            Did::Time => {
+                self.time_awaited = false;
+                if !self.ending && self.standstill.look(self.socket.as_fd()) {
+                    self.await_time(io, slot);
+                }
+            }
+            Did::Cancel => {}
             other => unreachable!("a lane never asks for {other:?}"),
         }
     }
 
     fn kicked(&mut self, io: &mut Io, slot: u32) {
         if self.shared.is_over() {
-            return self.end();
+            return self.end(io, slot);
         }
         if self.sending || self.ending {
             return;
@@ -152,6 +165,8 @@ impl Lane {
             message: unsafe { std::mem::zeroed() },
             sending: false,
             sealed,
+            time_awaited: false,
+            standstill: Standstill::default(),
             under_way: 0,
             ending: false,
         })
@@ -187,7 +202,7 @@ impl Lane {
     fn send(&mut self, io: &mut Io, slot: u32) {
         if let Err(why) = self.seal() {
             warn!(session = self.shared.session, lane = self.index, why, "sealing failed, session ends");
-            return self.end();
+            return self.end(io, slot);
         }
         self.sending = true;
         self.under_way += 1;
@@ -199,6 +214,16 @@ impl Lane {
         self.message.msg_iovlen = parts.len();
         // SAFETY: this object is boxed and leaves these fields alone while `sending` is set.
         unsafe { io.send_message(slot, Did::Send, self.socket.as_raw_fd(), &raw const self.message) };
+        self.standstill.sent();
+        if !self.time_awaited {
+            self.await_time(io, slot);
+        }
+    }
+
+    fn await_time(&mut self, io: &mut Io, slot: u32) {
+        self.time_awaited = true;
+        self.under_way += 1;
+        io.wait_time(slot, &TIME);
     }
 
     fn receive(&mut self, io: &mut Io, slot: u32) {
@@ -279,9 +304,13 @@ impl Lane {
         Ok(())
     }
 
-    fn end(&mut self) {
+    fn end(&mut self, io: &mut Io, slot: u32) {
         if !self.ending {
             self.ending = true;
+            if self.time_awaited {
+                self.under_way += 1;
+                io.cancel(slot, Did::Time, Did::Cancel);
+            }
             shutdown(&self.socket);
             self.shared.end();
         }

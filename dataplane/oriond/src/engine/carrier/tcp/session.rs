@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 use orion_tls::handshake::Secured;
 use orion_transport::carrier::Death;
 use orion_transport::sealed::{Heard, Opening, Sealing};
+use orion_transport::standstill::{LOOK_SECONDS, Standstill};
 use orion_transport::{Blocked, Striper};
 use orion_wire::Fault;
 use tracing::{info, warn};
@@ -23,9 +24,9 @@ use crate::engine::io_ring::{Did, Done, Io, Timespec, is_again, is_cancelled};
 use crate::engine::mail::Kick;
 
 const RECEIVE_BYTES: usize = 256 << 10;
-/// How often a client is told something whose system does not look whether we are still there: several times in
-/// [`orion_transport::socket::SILENCE_SECONDS_MAX`].
-static BEAT: Timespec = Timespec::new().sec(2);
+/// How often a client is told something whose system does not look whether we are still there, and how often it is
+/// looked whether one takes what it is sent: several times in [`orion_transport::socket::SILENCE_SECONDS_MAX`].
+static TIME: Timespec = Timespec::new().sec(LOOK_SECONDS);
 
 /// The main connection.
 pub struct Carried {
@@ -39,9 +40,10 @@ pub struct Carried {
     receiving: Receiving,
     /// Where the connection is encrypted.
     sealed: Option<Box<Sealed>>,
-    /// Whether the io_uring waits for the next beat, and whether one is to be sent.
-    beat_awaited: bool,
+    /// Whether the io_uring waits until it is time for the next beat or look, and whether a beat is to be sent.
+    time_awaited: bool,
     beat_due: bool,
+    standstill: Standstill,
     ending: bool,
 }
 
@@ -68,8 +70,8 @@ impl Main for Carried {
     fn begin(&mut self, io: &mut Io, slot: u32, post: Arc<dyn Kick>) {
         self.shared.main_is_at(Address { post, slot });
         self.worker.begin(io, slot, self.tcp.as_raw_fd());
-        if self.shared.beats {
-            self.await_beat(io, slot);
+        if self.has_time_to_await() {
+            self.await_time(io, slot);
         }
     }
 
@@ -84,11 +86,11 @@ impl Main for Carried {
             Did::Send => self.sent(io, slot, done.result),
             Did::Hangup => self.end("the client", Death::Gone),
             Did::Time => {
-                self.beat_awaited = false;
+                self.time_awaited = false;
                 // Also where it was cancelled, so that moves do not put it off for ever.
-                self.beat_due = true;
-                if !self.ending && !self.worker.is_leaving() {
-                    self.await_beat(io, slot);
+                self.beat_due = self.shared.beats;
+                if !self.ending && self.has_time_to_await() && !self.worker.is_leaving() {
+                    self.await_time(io, slot);
                 }
             }
             Did::Cancel => {}
@@ -105,7 +107,7 @@ impl Main for Carried {
         if self.receiving != Receiving::Nothing {
             self.worker.cancel(io, slot, Did::Receive);
         }
-        if self.beat_awaited {
+        if self.time_awaited {
             self.worker.cancel(io, slot, Did::Time);
         }
         true
@@ -122,7 +124,7 @@ impl Main for Carried {
             self.end(who, Death::Gone);
         }
         if self.ending {
-            if std::mem::take(&mut self.beat_awaited) {
+            if std::mem::take(&mut self.time_awaited) {
                 self.worker.cancel(io, slot, Did::Time);
             }
             return false;
@@ -188,16 +190,22 @@ impl Carried {
             unread: 0..0,
             receiving: Receiving::Nothing,
             sealed,
-            beat_awaited: false,
+            time_awaited: false,
             beat_due: false,
+            standstill: Standstill::default(),
             ending: false,
         }))
     }
 
-    fn await_beat(&mut self, io: &mut Io, slot: u32) {
-        self.beat_awaited = true;
+    /// For the next beat, or to look whether the client takes what it was sent.
+    fn has_time_to_await(&mut self) -> bool {
+        self.standstill.look(self.tcp.as_fd()) || self.shared.beats
+    }
+
+    fn await_time(&mut self, io: &mut Io, slot: u32) {
+        self.time_awaited = true;
         self.worker.under_way += 1;
-        io.wait_time(slot, &BEAT);
+        io.wait_time(slot, &TIME);
     }
 
     fn received(&mut self, result: i32) {
@@ -247,6 +255,10 @@ impl Carried {
         // SAFETY: message, parts and what they point to stay until the completion: the batch is not touched while it
         // is being sent, and the ring bytes are consumed after it.
         unsafe { io.send_message(slot, Did::Send, self.tcp.as_raw_fd(), &raw const *self.message) };
+        self.standstill.sent();
+        if !self.time_awaited {
+            self.await_time(io, slot);
+        }
     }
 
     /// Makes records of what is next, if the last ones have gone.

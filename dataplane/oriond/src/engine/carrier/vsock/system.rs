@@ -31,7 +31,10 @@ pub fn listen(port: u32) -> io::Result<OwnedFd> {
 /// Why that is not to be had, and what to do.
 pub fn failed(port: u32, e: &io::Error) -> String {
     let what_to_do = match e.raw_os_error() {
-        Some(libc::EAFNOSUPPORT) => "; this kernel has no vsock: load its module vhost_vsock",
+        Some(libc::EAFNOSUPPORT) => {
+            "; this kernel has no vsock: load its module vhost_vsock. Or the unit that oriond runs in leaves AF_VSOCK \
+             out of RestrictAddressFamilies"
+        }
         Some(libc::EADDRINUSE) => "; another program has it: give --vsock another port",
         Some(libc::EACCES) => "; ports below 1024 are root's: give --vsock another one",
         _ => "",

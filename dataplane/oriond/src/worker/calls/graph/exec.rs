@@ -7,7 +7,9 @@
 
 // UNSAFETY: calls the driver with handles that were looked up here and structs that were built here.
 
+use std::collections::HashMap;
 use std::ptr;
+use std::sync::Arc;
 
 use orion_cuda::driver::Driver;
 use orion_cuda::sys::*;
@@ -29,10 +31,11 @@ use crate::worker::calls::graph::names::{Fresh, graph, graph_of, node, nodes_of}
 use crate::worker::calls::graph::nesting;
 use crate::worker::calls::graph::params::{Params, Side};
 use crate::worker::calls::handlers::handlers;
+use crate::worker::out::callbacks::{Runs, runs_of};
 use crate::worker::outcome::{Handled, Stop, finish};
 use crate::worker::session::Session;
 use crate::worker::session::reach::shared_range;
-use crate::worker::state::graphs::Copies;
+use crate::worker::state::graphs::{Copies, HostNodes, are_bottlenecks};
 use crate::worker::state::waits::Wait;
 
 /// In shared memory only what was set aside matters, and the client knows whether it ever set anything aside:
@@ -161,6 +164,80 @@ fn allocated_by(s: &Session, node: CUgraphNode) -> u64 {
     }
 }
 
+/// The host functions of an executable graph, which has the nodes of this graph from now on.
+fn note_host_nodes(s: &mut Session, exec: CUgraphExec, graph: CUgraph) {
+    s.graph_nodes.host_nodes.remove(&(exec as usize));
+    // Without any nobody pays for looking.
+    if !s.divides_time() || !s.callbacks.outstanding() {
+        return;
+    }
+    let mut found = Vec::new();
+    let are_alone = find_host_nodes(s, graph, &mut found);
+    if !found.is_empty() {
+        s.graph_nodes.host_nodes.insert(exec as usize, Arc::new(HostNodes::new(found, are_alone)));
+    }
+}
+
+/// Answers whether all else in the graph is before or behind each of those that are found.
+fn find_host_nodes(s: &Session, graph: CUgraph, found: &mut Vec<(usize, Arc<Runs>)>) -> bool {
+    let nodes = nodes_of(s.driver, graph);
+    let (mut with_functions, mut are_alone) = (Vec::new(), true);
+    for (index, node) in nodes.iter().enumerate() {
+        let known = found.len();
+        let mut kind = CU_GRAPH_NODE_TYPE_EMPTY;
+        // SAFETY: a node of this session and a valid out pointer.
+        if unsafe { s.driver.cuGraphNodeGetType(*node, &mut kind) } != CUDA_SUCCESS {
+            return false;
+        }
+        match kind {
+            CU_GRAPH_NODE_TYPE_HOST => {
+                let mut h = CUDA_HOST_NODE_PARAMS { fn_: None, userData: ptr::null_mut() };
+                // SAFETY: a node of this session and a valid out pointer.
+                let code = unsafe { s.driver.cuGraphHostNodeGetParams(*node, &mut h) };
+                if code != CUDA_SUCCESS || h.userData.is_null() {
+                    return false;
+                }
+                // SAFETY: every host function in the worker was put there with a ticket, which is alive as the node is.
+                found.push((*node as usize, unsafe { runs_of(h.userData) }));
+            }
+            CU_GRAPH_NODE_TYPE_GRAPH => {
+                let mut child = ptr::null_mut();
+                // SAFETY: a node of this session and a valid out pointer.
+                if unsafe { s.driver.cuGraphChildGraphNodeGetGraph(*node, &mut child) } != CUDA_SUCCESS {
+                    return false;
+                }
+                are_alone &= find_host_nodes(s, child, found);
+            }
+            // The bodies of conditional nodes have no host functions.
+            _ => {}
+        }
+        if found.len() > known {
+            with_functions.push(index);
+        }
+    }
+    with_functions.is_empty()
+        || are_alone && edges_of(s, graph, &nodes).is_some_and(|e| are_bottlenecks(nodes.len(), &e, &with_functions))
+}
+
+/// By the indices of the nodes; nothing of a graph whose edges say more than that one node is behind the other.
+fn edges_of(s: &Session, graph: CUgraph, nodes: &[CUgraphNode]) -> Option<Vec<(usize, usize)>> {
+    let mut count = 0;
+    // SAFETY: a graph of this session; without arrays only the number is answered.
+    if unsafe { s.driver.cuGraphGetEdges(graph, ptr::null_mut(), ptr::null_mut(), &mut count) } != CUDA_SUCCESS {
+        return None;
+    }
+    let (mut from, mut to) = (vec![ptr::null_mut(); count], vec![ptr::null_mut(); count]);
+    // SAFETY: arrays of `count` elements.
+    if count > 0
+        && unsafe { s.driver.cuGraphGetEdges(graph, from.as_mut_ptr(), to.as_mut_ptr(), &mut count) } != CUDA_SUCCESS
+    {
+        return None;
+    }
+    let index: HashMap<CUgraphNode, usize> = nodes.iter().enumerate().map(|(index, node)| (*node, index)).collect();
+    let both = from.iter().zip(&to).take(count);
+    both.map(|(from, to)| Some((*index.get(from)?, *index.get(to)?))).collect()
+}
+
 fn keep_copies(s: &mut Session, exec: CUgraphExec, copies: Copies) -> HostCopies {
     let told = copies.told();
     if !copies.by_node.is_empty() {
@@ -189,6 +266,18 @@ fn set(
     if !params.ticket().is_null() {
         // SAFETY: the driver has put it into this node, in place of the one before.
         unsafe { s.graph_nodes.tickets.put(exec as usize, node as usize, params.ticket()) };
+        if let Some(host_nodes) = s.graph_nodes.host_nodes.get(&(exec as usize)) {
+            // SAFETY: it is alive while the executable graph is.
+            host_nodes.put(node as usize, unsafe { runs_of(params.ticket()) });
+        }
+    }
+    if let Some(child) = params.child() {
+        // What it had is not told apart from what it has now, so all of it counts as the GPU's work.
+        let mut found = Vec::new();
+        find_host_nodes(s, child, &mut found);
+        if !found.is_empty() || s.graph_nodes.host_nodes.contains_key(&(exec as usize)) {
+            s.graph_nodes.host_nodes.insert(exec as usize, Arc::new(HostNodes::new(found, false)));
+        }
     }
     let mut found = Vec::new();
     match (params.copy(), params.child()) {
@@ -256,6 +345,7 @@ fn made(
     some_set_aside: bool,
 ) -> Result<(HostCopies, bool), Stop> {
     s.bind(Kind::GraphExec, name, exec.cast())?;
+    note_host_nodes(s, exec, graph);
     let allocates = note_allocations(s, exec, graph);
     let copies = copies_of(s, graph, some_set_aside);
     Ok((keep_copies(s, exec, copies), allocates))
@@ -285,6 +375,7 @@ handlers! {
         s.graph_nodes.allocations.remove(&(exec as usize));
         s.graph_memory_ended(exec as usize);
         s.graph_nodes.tickets.exec_gone(exec as usize);
+        s.graph_nodes.host_nodes.remove(&(exec as usize));
         for offset in copies.staging {
             keep_range(s, None, offset);
         }
@@ -307,6 +398,7 @@ handlers! {
         let error_from_node = Existing(fresh.name_node(s, graph, info.errorFromNode)?);
         let (mut copies, mut allocates) = (Copies::default(), false);
         if code == CUDA_SUCCESS {
+            note_host_nodes(s, exec, graph);
             allocates = note_allocations(s, exec, graph);
             copies = copies_of(s, graph, q.some_set_aside);
         }

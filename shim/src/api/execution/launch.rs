@@ -30,16 +30,16 @@ fn any_device() -> u32 {
 }
 
 #[derive(Clone, Copy)]
-struct Geometry {
-    grid: [u32; 3],
-    block: [u32; 3],
-    shared_bytes: u32,
+pub(super) struct Geometry {
+    pub grid: [u32; 3],
+    pub block: [u32; 3],
+    pub shared_bytes: u32,
 }
 
 impl Geometry {
     /// What the driver checks before it enqueues anything. Limits of compute capability 3.0 and later. False if
     /// the function's own limits stand in the way: then the driver has to say how.
-    fn check(&self, f: &Function, device: u32) -> Result<bool, CUresult> {
+    pub fn check(&self, f: &Function, device: u32) -> Result<bool, CUresult> {
         let [gx, gy, gz] = self.grid;
         let [bx, by, bz] = self.block;
         let threads = bx as u64 * by as u64 * bz as u64;
@@ -57,7 +57,7 @@ impl Geometry {
 ///
 /// # Safety
 /// As `cuLaunchKernelEx`.
-unsafe fn launch(
+pub(super) unsafe fn launch(
     f: CUfunction,
     geometry: Geometry,
     stream: CUstream,
@@ -92,6 +92,10 @@ unsafe fn launch(
     if s.pages.must_bring() {
         // SAFETY: the caller's promise.
         unsafe { parameters.each_word(&f.layout, |word| crate::memory::in_step::note_parameter(s, word)) };
+    }
+    if f.is_prepared.load(Ordering::Relaxed) {
+        // SAFETY: the caller's promise.
+        unsafe { remember(f, &geometry, &parameters, parameter_bytes) };
     }
     crate::memory::in_step::before_launch(s);
     let padded = parameter_bytes.next_multiple_of(8);
@@ -131,6 +135,23 @@ unsafe fn launch(
         };
     }
     launch_and_wait(s, f, ctx, stream, question, |op| start_with(s, op, len, fill))
+}
+
+/// `cuLaunch` launches with what the last launch had, where nothing else is set.
+///
+/// # Safety
+/// As [`launch`], whose parameters these are.
+#[cold]
+#[inline(never)]
+unsafe fn remember(f: &Function, geometry: &Geometry, parameters: &Parameters, bytes: usize) {
+    let mut values = vec![0; bytes.next_multiple_of(8)];
+    // SAFETY: the caller's promise, and room for all of them.
+    unsafe { parameters.pack(f, values.as_mut_ptr()) };
+    let mut prepared = f.prepared.lock();
+    prepared.block = geometry.block;
+    prepared.shared_bytes = geometry.shared_bytes;
+    prepared.parameter_bytes = bytes;
+    prepared.values = values;
 }
 
 /// A thread without a context launches in the stream's.
@@ -380,9 +401,14 @@ pub unsafe fn cuFuncSetAttribute(f: CUfunction, id: CUfunction_attribute, value:
     }
 }
 
+/// Without a function it is the value that is wrong, where CUDA's other questions about one call the handle so.
+///
 /// # Safety
 /// As CUDA's `cuFuncGetName`.
 pub unsafe fn cuFuncGetName(name: *mut *const c_char, f: CUfunction) -> CUresult {
+    if f.is_null() {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
     // SAFETY: the caller's promise; names live as long as the process.
     unsafe { write(name, function(f.cast()).map(|f| f.name.as_ptr())) }
 }

@@ -1,0 +1,77 @@
+//! Machines that call themselves alike, as copies of one image do.
+
+use orion_pool::pool::{Event, NODES_MAX, Pool, Settings};
+use orion_pool::{AllocationId, Ask, Gpu, NodeReport, Refused};
+
+fn report(address: &str, oriond: u128) -> NodeReport {
+    NodeReport {
+        name: "a".to_owned(),
+        address: address.to_owned(),
+        further: Vec::new(),
+        gpus: vec![Gpu { uuid: "GPU-1".into(), name: "GPU".into(), memory: 8 << 30, reserve: 0 }],
+        split: 4,
+        oriond: format!("{oriond:032x}"),
+        kept: 0,
+        certificate: String::new(),
+    }
+}
+
+#[test]
+fn a_second_machine_of_the_same_name_takes_nothing_from_the_first() {
+    let mut pool = Pool::new(Settings::default());
+    let (first, second) = (report("10.0.0.1:9960", 1), report("10.0.0.2:9960", 2));
+    pool.register(0, first.clone()).expect("the first");
+    let id = AllocationId(7);
+    pool.allocate(0, id, Ask { vgpus: 1, ..Ask::default() }).expect("there is room");
+    pool.heartbeat(5_000, "a", &[id], &[]).expect("it is registered");
+    let why = match pool.register(6_000, second.clone()) {
+        Err(Refused::Full(why)) => why,
+        other => panic!("{other:?}"),
+    };
+    let words = ["there is a node a already, at 10.0.0.1:9960", "this one is at 10.0.0.2:9960", "orion-agent --node"];
+    assert!(words.iter().all(|word| why.contains(word)), "{why}");
+    assert!(pool.allocation(id).is_some());
+    // An oriond that was started anew has its address, and an agent has its oriond wherever that is reached.
+    pool.register(7_000, report("10.0.0.1:9960", 3)).expect("the same machine");
+    assert!(pool.allocation(id).is_none());
+    pool.register(8_000, report("10.0.0.9:9960", 3)).expect("the same oriond");
+    // Once the first is not heard of any more its name is free.
+    pool.tick(18_000);
+    assert!(pool.take_events().iter().any(|event| matches!(event, Event::NodeLost { .. })));
+    pool.register(18_000, second).expect("the other one is gone");
+}
+
+/// A table that shows them would show others.
+#[test]
+fn names_that_turn_the_line_they_stand_in_are_refused() {
+    let mut pool = Pool::new(Settings::default());
+    let invalid = |refused: Option<Refused>| match refused {
+        Some(Refused::Invalid(why)) => assert!(why.contains("control characters") || why.contains("no name"), "{why}"),
+        other => panic!("{other:?}"),
+    };
+    invalid(pool.register(0, NodeReport { name: "a\u{202e}b".into(), ..report("10.0.0.1:9960", 1) }).err());
+    pool.register(0, report("10.0.0.1:9960", 1)).expect("a good one");
+    invalid(pool.allocate(0, AllocationId(7), Ask { vgpus: 1, tenant: "red\u{2067}".into(), ..Ask::default() }).err());
+    invalid(pool.set_quota("red\u{202e}", None).err());
+}
+
+#[test]
+fn nodes_without_number_are_not_taken_and_those_that_are_gone_make_room() {
+    let mut pool = Pool::new(Settings::default());
+    let named = |n: usize| NodeReport { name: format!("n{n}"), ..report("10.0.0.1:9960", 1) };
+    (0..NODES_MAX).for_each(|n| pool.register(0, named(n)).expect("there is room"));
+    match pool.register(0, named(NODES_MAX)) {
+        Err(Refused::Full(why)) => assert!(why.contains("orionctl forget"), "{why}"),
+        other => panic!("{other:?}"),
+    }
+    // All but one are not heard of for a whole lease, and one has something.
+    let id = AllocationId(7);
+    pool.allocate(0, id, Ask { vgpus: 4, ..Ask::default() }).expect("there is room");
+    let has = pool.allocation(id).expect("just given").places[0].node.clone();
+    pool.confirm(59_000, id).expect("it stands");
+    pool.heartbeat(59_000, "n5", &[], &[]).expect("it is registered");
+    pool.tick(60_000);
+    (0..NODES_MAX - 2).for_each(|n| pool.register(60_000, named(NODES_MAX + n)).expect("there is room"));
+    assert!(pool.register(60_000, named(2 * NODES_MAX)).is_err());
+    assert!([has.as_str(), "n5"].iter().all(|name| pool.node(name).is_some()));
+}

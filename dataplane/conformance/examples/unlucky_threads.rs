@@ -1,0 +1,240 @@
+//! Threads that are out of luck. `cancelled` cancels one that waits in a call, and has others use CUDA afterwards;
+//! `shallow` says of several calls how much of a stack each takes.
+
+// UNSAFETY: opens Orion's libcuda.so.1 and calls it by cuda.h's signatures; makes threads of the C library.
+
+use std::ffi::{CString, c_void};
+use std::ptr::{null, null_mut};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
+
+use orion_cuda::driver::Driver;
+use orion_cuda::sys::*;
+
+static DRIVER: OnceLock<Driver> = OnceLock::new();
+
+fn main() {
+    // SAFETY: the library's initialisers only set up its own state, and the driver's table has cuda.h's signatures.
+    let driver = unsafe {
+        let library = libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW);
+        assert!(!library.is_null(), "there is no libcuda.so.1");
+        Driver::load(&mut |name| libc::dlsym(library, CString::new(name).expect("a name").as_ptr()).cast_const())
+    };
+    assert!(DRIVER.set(driver).is_ok());
+    match std::env::args().nth(1).as_deref() {
+        Some("cancelled") => cancelled(),
+        Some("shallow") => shallow(),
+        other => panic!("{other:?} is neither cancelled nor shallow"),
+    }
+}
+
+fn driver() -> &'static Driver {
+    DRIVER.get().expect("main has loaded it")
+}
+
+fn use_primary() {
+    // SAFETY: plain calls with valid out pointers.
+    unsafe {
+        let mut context = null_mut();
+        assert_eq!(driver().cuInit(0), 0);
+        assert_eq!(driver().cuDevicePrimaryCtxRetain(&mut context, 0), 0);
+        assert_eq!(driver().cuCtxSetCurrent(context), 0);
+    }
+}
+
+/// As C code has it: with an end that the C library brings about, and nothing to tidy up on the way.
+type Start = unsafe extern "C-unwind" fn(*mut c_void) -> *mut c_void;
+
+/// A thread whose stack is `stack`, or the C library's.
+fn start(start: Start, argument: *mut c_void, stack: Option<&mut [u8]>) -> libc::pthread_t {
+    // SAFETY: valid places; the stack lives until the thread has been joined, and the two kinds of function differ in
+    // what may pass through them alone.
+    unsafe {
+        let mut attributes = std::mem::zeroed();
+        assert_eq!(libc::pthread_attr_init(&mut attributes), 0);
+        if let Some(stack) = stack {
+            assert_eq!(pthread_attr_setstack(&mut attributes, stack.as_mut_ptr().cast(), stack.len()), 0);
+        }
+        let start = std::mem::transmute::<Start, extern "C" fn(*mut c_void) -> *mut c_void>(start);
+        let mut thread = 0;
+        assert_eq!(libc::pthread_create(&mut thread, &attributes, start, argument), 0);
+        thread
+    }
+}
+
+unsafe extern "C-unwind" {
+    fn pthread_attr_setstack(attributes: *mut libc::pthread_attr_t, at: *mut c_void, bytes: usize) -> i32;
+    fn pthread_testcancel();
+}
+
+/// The stream's host function is to end.
+static GO: AtomicBool = AtomicBool::new(false);
+/// Threads that are in the midst of a call or have come back from it.
+static BEGUN: AtomicUsize = AtomicUsize::new(0);
+static RETURNED: AtomicUsize = AtomicUsize::new(0);
+/// Longer than a thread looks for its answer before it looks whether the worker is there.
+const A_WHILE: Duration = Duration::from_millis(300);
+
+fn cancelled() {
+    use_primary();
+    const ROUNDS: usize = 2;
+    for _ in 0..ROUNDS {
+        GO.store(false, SeqCst);
+        let begun = BEGUN.load(SeqCst);
+        let mut stream = null_mut();
+        // SAFETY: a valid out pointer, and a function that stays.
+        unsafe {
+            assert_eq!(driver().cuStreamCreate(&mut stream, 0), 0);
+            assert_eq!(driver().cuLaunchHostFunc(stream, Some(until_told), null_mut()), 0);
+        }
+        let thread = start(waits, stream.cast(), None);
+        while BEGUN.load(SeqCst) == begun {
+            std::thread::yield_now();
+        }
+        std::thread::sleep(A_WHILE);
+        // SAFETY: it has not been joined.
+        assert_eq!(unsafe { libc::pthread_cancel(thread) }, 0);
+        std::thread::sleep(A_WHILE);
+        GO.store(true, SeqCst);
+        // SAFETY: as above.
+        assert_eq!(unsafe { libc::pthread_join(thread, null_mut()) }, 0);
+        // Has the number of the one that has ended.
+        std::thread::spawn(read_back).join().expect("the bytes are right");
+    }
+    let returned = if RETURNED.load(SeqCst) == ROUNDS { "the calls had returned" } else { "a call has not returned" };
+    println!("{returned}, and {} is read", read_back());
+}
+
+unsafe extern "C" fn until_told(_: *mut c_void) {
+    while !GO.load(SeqCst) {
+        std::thread::yield_now();
+    }
+}
+
+unsafe extern "C-unwind" fn waits(stream: *mut c_void) -> *mut c_void {
+    BEGUN.fetch_add(1, SeqCst);
+    // SAFETY: a stream of this program's; what cancels passes by no value that has to be dropped.
+    unsafe {
+        driver().cuStreamSynchronize(stream.cast());
+        RETURNED.fetch_add(1, SeqCst);
+        loop {
+            pthread_testcancel();
+        }
+    }
+}
+
+fn read_back() -> u8 {
+    const BYTES: usize = 1 << 20;
+    use_primary();
+    let (mut place, mut read) = (0, vec![0u8; BYTES]);
+    // SAFETY: a valid out pointer, device memory of this size, and host memory as large.
+    unsafe {
+        assert_eq!(driver().cuMemAlloc_v2(&mut place, BYTES), 0);
+        assert_eq!(driver().cuMemsetD8_v2(place, 7, BYTES), 0);
+        assert_eq!(driver().cuMemcpyDtoH_v2(read.as_mut_ptr().cast(), place, BYTES), 0);
+        assert_eq!(driver().cuMemFree_v2(place), 0);
+    }
+    assert!(read.iter().all(|byte| *byte == read[0]));
+    read[0]
+}
+
+const STACK_BYTES: usize = 512 << 10;
+const PAINT: u8 = 0xa5;
+static MODULE: &[u8] = b".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry nothing() { ret; }\n\0";
+static PLACE: AtomicUsize = AtomicUsize::new(0);
+static KERNEL: AtomicUsize = AtomicUsize::new(0);
+const BYTES: usize = 1 << 20;
+
+fn shallow() {
+    let calls: [(&str, fn()); 9] = [
+        ("cuInit", || assert_eq!(unsafe_init(), 0)),
+        ("contexts", use_primary),
+        ("cuMemAlloc", || {
+            use_primary();
+            let mut place = 0;
+            // SAFETY: a valid out pointer.
+            assert_eq!(unsafe { driver().cuMemAlloc_v2(&mut place, BYTES) }, 0);
+            PLACE.store(place as usize, SeqCst);
+        }),
+        ("cuModuleLoadData", || {
+            use_primary();
+            let (mut module, mut kernel) = (null_mut(), null_mut());
+            // SAFETY: valid out pointers and texts with their NUL.
+            unsafe {
+                assert_eq!(driver().cuModuleLoadData(&mut module, MODULE.as_ptr().cast()), 0);
+                assert_eq!(driver().cuModuleGetFunction(&mut kernel, module, c"nothing".as_ptr()), 0);
+            }
+            KERNEL.store(kernel as usize, SeqCst);
+        }),
+        ("copies", || {
+            use_primary();
+            let mut bytes = vec![1u8; BYTES];
+            let place = PLACE.load(SeqCst) as CUdeviceptr;
+            // SAFETY: device memory of that size, and host memory as large.
+            unsafe {
+                assert_eq!(driver().cuMemcpyHtoD_v2(place, bytes.as_ptr().cast(), BYTES), 0);
+                assert_eq!(driver().cuMemcpyDtoH_v2(bytes.as_mut_ptr().cast(), place, BYTES), 0);
+            }
+        }),
+        ("cuLaunchKernel", || {
+            use_primary();
+            // SAFETY: a kernel without parameters.
+            let code = unsafe { launch(64) };
+            assert_eq!(code, 0);
+        }),
+        ("cuLaunchHostFunc", || {
+            use_primary();
+            GO.store(true, SeqCst);
+            // SAFETY: a function that stays.
+            unsafe {
+                assert_eq!(driver().cuLaunchHostFunc(null_mut(), Some(until_told), null_mut()), 0);
+                assert_eq!(driver().cuCtxSynchronize(), 0);
+            }
+        }),
+        ("a launch that is wrong", || {
+            use_primary();
+            // SAFETY: as above.
+            assert_ne!(unsafe { launch(1 << 20) }, 0);
+        }),
+        ("a refusal", || {
+            use_primary();
+            let mut place = 0;
+            // SAFETY: a valid out pointer.
+            let code = unsafe { driver().cuMemAllocManaged(&mut place, BYTES, CU_MEM_ATTACH_GLOBAL) };
+            assert_eq!(code, CUDA_ERROR_NOT_SUPPORTED);
+        }),
+    ];
+    let nothing = taken_by(|| ());
+    for (name, call) in calls {
+        println!("{} {name}", taken_by(call) - nothing);
+    }
+}
+
+fn unsafe_init() -> CUresult {
+    // SAFETY: a plain call.
+    unsafe { driver().cuInit(0) }
+}
+
+/// # Safety
+/// None: the kernel takes nothing and does nothing.
+unsafe fn launch(threads: u32) -> CUresult {
+    let kernel = KERNEL.load(SeqCst) as CUfunction;
+    // SAFETY: a kernel without parameters.
+    unsafe { driver().cuLaunchKernel(kernel, 1, 1, 1, threads, 1, 1, 0, null_mut(), null_mut(), null::<c_void>() as _) }
+}
+
+/// How much of its stack a thread has written to that makes this call.
+fn taken_by(call: fn()) -> usize {
+    let mut stack = vec![PAINT; STACK_BYTES];
+    let thread = start(calls, call as *mut c_void, Some(&mut stack));
+    // SAFETY: it has not been joined.
+    assert_eq!(unsafe { libc::pthread_join(thread, null_mut()) }, 0);
+    STACK_BYTES - stack.iter().take_while(|byte| **byte == PAINT).count()
+}
+
+unsafe extern "C-unwind" fn calls(call: *mut c_void) -> *mut c_void {
+    // SAFETY: what `taken_by` was given.
+    unsafe { std::mem::transmute::<*mut c_void, fn()>(call)() };
+    null_mut()
+}

@@ -1,0 +1,64 @@
+//! Programs that are out of luck: with threads that are cancelled in the midst of a call or have hardly any stack, and
+//! with a sanitizer that watches.
+
+use std::process::Command;
+
+#[allow(dead_code, reason = "what other tests need of it")]
+mod orion;
+
+fn said(way: &str, transport: &str) -> String {
+    let example = orion_built::build(&["-p", "orion-conformance", "--example", "unlucky_threads"]);
+    let program = example.join("examples/unlucky_threads");
+    let output = orion::command(transport, &program, &[way]).output().expect("orion-run starts");
+    assert!(output.status.success(), "over {transport}: {output:?}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// It would leave what it holds to nobody, and others would wait for that.
+#[test]
+fn a_thread_that_is_cancelled_ends_behind_its_call() {
+    for transport in ["shm", "tcp"] {
+        assert_eq!(said("cancelled", transport), "the calls had returned, and 7 is read\n", "over {transport}");
+    }
+}
+
+/// Coroutines have as little, and so have threads of `PTHREAD_STACK_MIN`.
+#[test]
+fn no_call_takes_16_kib_of_its_threads_stack() {
+    for transport in ["shm", "tcp"] {
+        let said = said("shallow", transport);
+        let deepest = said.lines().map(|line| line.split_once(' ').expect("bytes and a name"));
+        let deepest = deepest.map(|(bytes, name)| (bytes.parse::<usize>().expect("a number"), name));
+        let (bytes, name) = deepest.max().expect("some call");
+        assert!((2 << 10..16 << 10).contains(&bytes), "{name} takes {bytes} bytes over {transport}:\n{said}");
+    }
+}
+
+/// Where its library is one of its own, as gcc's, AddressSanitizer insists on being the first. It ends a program with
+/// leaks, and ThreadSanitizer one that maps where it does not like it, which without randomness is nearly everywhere.
+#[test]
+fn a_program_with_a_sanitizer_runs_and_has_no_leak() {
+    let source = orion_built::root().join("dataplane/conformance/circumstances/sanitized.c");
+    for sanitizer in ["address", "thread"] {
+        let program = std::env::temp_dir().join(format!("orion-sanitized-{}-{sanitizer}", std::process::id()));
+        let mut cc = Command::new("cc");
+        cc.args(["-O1", "-o"]).arg(&program).arg(&source).args([
+            &format!("-fsanitize={sanitizer}"),
+            "-ldl",
+            "-pthread",
+        ]);
+        let made = cc.output().expect("there is a C compiler");
+        assert!(made.status.success(), "{made:?}");
+        for transport in ["shm", "tcp"] {
+            let path = program.to_str().expect("a name of letters");
+            let mut run = orion::command(transport, "setarch".as_ref(), &["-R", path]);
+            // It knows nothing of locks in libraries that were not built for it.
+            run.env("TSAN_OPTIONS", "ignore_noninstrumented_modules=1");
+            let output = run.output().expect("orion-run starts");
+            let said = String::from_utf8_lossy(&output.stdout);
+            let complaint = orion::complaint(&output);
+            assert!(output.status.success() && said == "right\n", "{sanitizer} over {transport}: {complaint}");
+        }
+        std::fs::remove_file(program).expect("it was made");
+    }
+}
