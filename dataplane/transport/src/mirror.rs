@@ -19,6 +19,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::time::{Duration, Instant};
 
 use orion_ring::Heap;
 use orion_wire::message::carrier::{HeapPatch, PatchHead, PatchRun};
@@ -28,8 +29,15 @@ use orion_wire::{Fault, Reader, Writer};
 
 /// What is kept in step at launches and completions; each of them compares all of it.
 pub const MIRRORED_BYTES_MAX: u64 = 256 << 20;
-/// What is also kept in step while the device works; every look compares all of it.
+/// What every look compares while the device works. The rest is compared before anything that was found is sent, and as
+/// often as that costs little: see [`Mirror::is_rest_due`].
 pub const LIVE_BYTES_MAX: u64 = 1 << 20;
+/// The rest is not looked at for so long: a short kernel's completion brings what it wrote.
+const REST_QUIET_MIN: Duration = Duration::from_millis(2);
+/// So many times as long as it takes to look at the rest in vain passes before the next time.
+const REST_IN_VAIN: u32 = 16;
+/// More words than that, 32 MiB, are not looked at twice: what is found takes three times its memory.
+const TWICE_WORDS_MAX: usize = 4 << 20;
 /// Scans until what one found is sent although others found more.
 const SCANS_MAX: usize = 4;
 /// Words of one patch: 64 KiB, a quarter of the longest record.
@@ -49,6 +57,7 @@ pub enum Side {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
     All,
+    /// While the device works: what is quickly compared, and all of it if something is found or if it is time to.
     Live,
 }
 
@@ -98,6 +107,10 @@ pub struct Mirror {
     applied: u64,
     acknowledged: u64,
     unacknowledged: VecDeque<Unacknowledged>,
+    /// When all was last compared, how long that took while the device worked, and whether it found anything then.
+    compared: Option<Instant>,
+    took: Duration,
+    in_vain: bool,
 }
 
 impl Mirror {
@@ -111,6 +124,9 @@ impl Mirror {
             applied: 0,
             acknowledged: 0,
             unacknowledged: VecDeque::new(),
+            compared: None,
+            took: Duration::ZERO,
+            in_vain: true,
         }
     }
 
@@ -122,9 +138,9 @@ impl Mirror {
         self.ranges.len()
     }
 
-    /// Whether any range is kept in step while the device works.
-    pub fn has_live(&self) -> bool {
-        self.ranges.values().any(|m| m.live)
+    /// Whether there is more than what every look compares.
+    fn has_rest(&self) -> bool {
+        self.ranges.values().any(|m| !m.live)
     }
 
     pub fn bytes(&self) -> u64 {
@@ -215,9 +231,12 @@ impl Mirror {
     /// Patches with everything that this side has changed since the last time, to be sent in this order. They count
     /// as sent.
     pub fn collect(&mut self, heap: &Heap, scope: Scope, notice: Notice) -> Vec<Vec<u8>> {
+        if scope == Scope::Live && self.has_rest() {
+            return self.collect_all_if_any(heap, notice);
+        }
         let mut patches = Vec::new();
         // Looked at first and sent last: a flag there tells of what lies in the rest.
-        let (first, then) = self.cut(|m| m.scan_live(heap));
+        let (first, then) = self.cut(|m| m.scan(heap, |m| m.live));
         if scope == Scope::All {
             // Too much to look at twice. The launch or the completion is behind the writes.
             let large: Vec<u64> = self.ranges.iter().filter(|(_, m)| !m.live).map(|(base, _)| *base).collect();
@@ -226,10 +245,35 @@ impl Mirror {
                 self.scan_range(heap, base, &mut found);
                 self.encode(in_order(found), notice, &mut patches);
             }
+            self.compared = Some(Instant::now());
         }
         self.encode(in_order(first), notice, &mut patches);
         self.encode(in_order(then), notice, &mut patches);
         patches
+    }
+
+    /// While the device works: a flag may lie anywhere, and so may what it tells of. So all of the memory is looked at
+    /// twice before any of it is sent, if some was found in what every look compares, or the rest is due.
+    fn collect_all_if_any(&mut self, heap: &Heap, notice: Notice) -> Vec<Vec<u8>> {
+        if !self.is_rest_due() && self.scan(heap, |m| m.live).is_empty() {
+            return Vec::new();
+        }
+        let began = Instant::now();
+        let (first, then) = self.cut(|m| m.scan(heap, |_| true));
+        let now = Instant::now();
+        (self.compared, self.took) = (Some(now), now - began);
+        self.in_vain = first.is_empty() && then.is_empty();
+        let mut patches = Vec::new();
+        self.encode(in_order(first), notice, &mut patches);
+        self.encode(in_order(then), notice, &mut patches);
+        patches
+    }
+
+    /// Whether to look at more than what every look compares: as long after the last time as that took if it found
+    /// something, else many times as long.
+    fn is_rest_due(&self) -> bool {
+        let pause = if self.in_vain { self.took * REST_IN_VAIN } else { self.took };
+        self.compared.is_none_or(|compared| compared.elapsed() >= pause.max(REST_QUIET_MIN))
     }
 
     /// As [`Self::collect`], of the allocations that these ranges lie in and that are not looked at all the time.
@@ -269,8 +313,8 @@ impl Mirror {
     /// seen, is sent; the word goes with the earlier scan's value, in which the 7 may be missing.
     fn cut(&self, mut scan: impl FnMut(&Mirror) -> Vec<Change>) -> (Vec<Change>, Vec<Change>) {
         let mut before = scan(self);
-        if before.is_empty() {
-            return Default::default();
+        if before.is_empty() || before.len() > TWICE_WORDS_MAX {
+            return (before, Vec::new());
         }
         for left in (0..SCANS_MAX).rev() {
             // No load of the next scan may be earlier than one of this.
@@ -293,12 +337,11 @@ impl Mirror {
         unreachable!("the last scan always answers")
     }
 
-    fn scan_live(&self, heap: &Heap) -> Vec<Change> {
+    /// What has changed in the ranges that `which` names, in order of address.
+    fn scan(&self, heap: &Heap, which: impl Fn(&Mirrored) -> bool) -> Vec<Change> {
         let mut found = Vec::new();
-        for (base, m) in &self.ranges {
-            if m.live {
-                self.scan_range(heap, *base, &mut found);
-            }
+        for (base, _) in self.ranges.iter().filter(|(_, m)| which(m)) {
+            self.scan_range(heap, *base, &mut found);
         }
         found
     }

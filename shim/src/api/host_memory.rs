@@ -12,7 +12,8 @@ use orion_wire::record::HeapRange;
 
 use crate::answer::{code, posted, write};
 use crate::memory::host_memory::{Backing, allocate, backing_of, give_back, move_in, move_out, page_of, pieces};
-use crate::memory::in_step::{forget_mirrored, mirror};
+use crate::memory::in_step::forget_mirrored;
+use crate::memory::pointers;
 use crate::memory::shared_file;
 use crate::session::attached::session;
 use crate::session::call::{call, post, post_to};
@@ -138,7 +139,7 @@ pub unsafe fn cuMemHostGetDevicePointer_v2(out: *mut CUdeviceptr, p: *mut c_void
             return Err(CUDA_ERROR_NOT_SUPPORTED);
         }
         if s.pages.are_separate() {
-            mirror(s, &range)?;
+            pointers::follow(s, range)?;
         }
         Ok(p as u64)
     })();

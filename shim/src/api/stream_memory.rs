@@ -8,15 +8,19 @@ use orion_wire::message::address::ClaimedDevice;
 use orion_wire::message::calls;
 
 use crate::memory::in_step::{before_access, before_launch, note};
+use crate::memory::pointers;
 use crate::session::attached::session;
 use crate::session::call::post;
 
 /// As the row says; the driver's own limit is not known.
 const OPERATIONS_MAX: usize = 256;
 
-fn one(addr: CUdeviceptr, op: u16, encode: impl FnOnce(&mut Vec<u8>)) -> CUresult {
+fn one(addr: CUdeviceptr, value: u64, op: u16, encode: impl FnOnce(&mut Vec<u8>)) -> CUresult {
     match session() {
-        Ok(s) => before_access(s, addr),
+        Ok(s) => {
+            pointers::note_bytes(s, &value.to_le_bytes());
+            before_access(s, addr);
+        }
         Err(code) => return code,
     }
     post(op, encode)
@@ -28,7 +32,7 @@ macro_rules! one_value {
         /// None beyond the C ABI.
         pub unsafe fn $name(stream: CUstream, addr: CUdeviceptr, value: $value, flags: u32) -> CUresult {
             let q = calls::$name { stream: stream as u64, addr: ClaimedDevice::new(addr), value, flags };
-            one(addr, calls::$name::OP, |w| q.encode(w))
+            one(addr, u64::from(value), calls::$name::OP, |w| q.encode(w))
         }
     )*};
 }
@@ -59,7 +63,9 @@ unsafe fn several<'a>(count: u32, operations: *const CUstreamBatchMemOpParams) -
     }
     for i in 0..count {
         // SAFETY: the caller's promise; all of an operation's bytes belong to `pad`.
-        note(s, unsafe { &(*operations.add(i)).pad });
+        let operation = unsafe { &(*operations.add(i)).pad };
+        note(s, operation);
+        operation.iter().for_each(|word| pointers::note_bytes(s, &word.to_le_bytes()));
     }
     before_launch(s);
     // SAFETY: the caller's promise.

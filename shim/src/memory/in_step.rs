@@ -22,13 +22,12 @@ use orion_wire::Fault;
 use orion_wire::message::host_memory::{MemHostAlloc, Pinned};
 use orion_wire::record::{HeapRange, op};
 
-use crate::memory::payload;
+use crate::memory::{payload, pointers};
 use crate::session::call::{call, post, post_to};
 use crate::state::address_map::Range;
 use crate::state::heap::PAGE;
 use crate::state::in_step::IDLE;
 use crate::state::lock::Guard;
-use crate::state::process::state;
 use crate::state::session::Session;
 use crate::system::threads::spawn;
 
@@ -49,14 +48,16 @@ fn lock(s: &'static Session) -> Guard<'static, Mirror> {
 
 fn count(s: &Session, mirror: &Mirror) {
     s.in_step.mirrored_count.store(mirror.len(), Ordering::Release);
-    s.in_step.any_live.store(mirror.has_live(), Ordering::Release);
 }
 
-/// From now on changes of an allocation reach kernels, and theirs reach the application.
-pub fn mirror(s: &'static Session, entry: &Range) -> Result<(), CUresult> {
+/// From now on changes of an allocation reach kernels, and theirs reach the application. False if they did before.
+///
+/// # Errors
+/// `CUDA_ERROR_NOT_SUPPORTED` if that is more than can be kept in step.
+pub fn mirror(s: &'static Session, entry: &Range) -> Result<bool, CUresult> {
     let range = HeapRange { offset: entry.owner, bytes: (entry.base % PAGE + entry.bytes).next_multiple_of(PAGE) };
     if lock(s).has(range) {
-        return Ok(());
+        return Ok(false);
     }
     // What copies are still writing to it in the worker has to be here first: all of it is announced below. Nothing
     // else is waited for: a kernel that runs may be waiting for this very thread.
@@ -66,7 +67,7 @@ pub fn mirror(s: &'static Session, entry: &Range) -> Result<(), CUresult> {
     {
         let mut mirror = lock(s);
         if mirror.has(range) {
-            return Ok(());
+            return Ok(false);
         }
         let total = range.bytes + mirror.bytes();
         if total > MIRRORED_BYTES_MAX {
@@ -85,10 +86,8 @@ pub fn mirror(s: &'static Session, entry: &Range) -> Result<(), CUresult> {
         forget_mirrored(s, range);
         return Err(code);
     }
-    if s.in_step.any_live.load(Ordering::Acquire) {
-        start_looking(s);
-    }
-    Ok(())
+    start_looking(s);
+    Ok(true)
 }
 
 pub fn forget_mirrored(s: &'static Session, range: HeapRange) {
@@ -194,16 +193,7 @@ pub fn note_written(s: &'static Session, range: HeapRange) {
 /// A kernel is given `word` as a parameter: if it points to pinned memory, the kernel may use that memory in place,
 /// so from now on a mirrored client keeps it in step.
 pub fn note_parameter(s: &'static Session, word: u64) {
-    if crate::memory::host_memory::shared(s, word, 1).is_none() {
-        return;
-    }
-    if let Some(range) = state().addresses.find(word)
-        && !range.is_device()
-        && range.device_pointer != 0
-    {
-        // Refused beyond the bound, with a line that says so.
-        let _ = mirror(s, &range);
-    }
+    pointers::note_word(s, word);
 }
 
 /// Brings the worker what the application changed in memory that kernels may read. One load where there is no
@@ -220,14 +210,21 @@ fn announce_changes(s: &'static Session) {
     send(s, Scope::All);
 }
 
-/// True if anything had changed.
+/// True if anything had changed. What the application wrote may be an address that kernels follow.
 fn send(s: &'static Session, scope: Scope) -> bool {
+    let patches = send_changes(s, scope);
+    patches.iter().for_each(|body| pointers::note_bytes(s, body));
+    !patches.is_empty()
+}
+
+/// The patches that were sent; none where another thread's comparison serves this one, too.
+fn send_changes(s: &'static Session, scope: Scope) -> Vec<Vec<u8>> {
     // One comparison serves all who came before it began. Also publishes what this thread wrote.
     let begun = s.in_step.comparisons.fetch_add(0, Ordering::SeqCst);
     let _in_order = s.in_step.sending.lock();
     if scope == Scope::All {
         if s.in_step.comparisons.load(Ordering::SeqCst) != begun {
-            return true;
+            return Vec::new();
         }
         s.in_step.comparisons.fetch_add(1, Ordering::SeqCst);
     }
@@ -240,8 +237,9 @@ fn send(s: &'static Session, scope: Scope) -> bool {
         // What is lost with the session is no loss.
         post_to(s, op::HEAP_PATCH, |w| w.extend_from_slice(body));
     }
-    !patches.is_empty()
+    patches
 }
+
 /// Answers waited for in vain before the next one has to be noticed in passing.
 const EAGERNESS: u32 = 8;
 /// It is too early to look again: commands bring what they found changed along and do not end it.
@@ -260,7 +258,7 @@ fn look(s: &'static Session) {
     // SAFETY: a number for the calling thread; sleeps end when they should, not up to 50 us later.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
     let may_be_busy = || {
-        s.in_step.any_live.load(Ordering::Acquire)
+        s.in_step.mirrored_count.load(Ordering::Acquire) != 0
             && s.last_work.load(Ordering::SeqCst) > s.in_step.idle_after.load(Ordering::SeqCst)
     };
     let (mut interval, mut eagerness) = (INTERVAL_MIN, EAGERNESS);
@@ -271,6 +269,7 @@ fn look(s: &'static Session) {
             continue;
         }
         let asked = s.in_step.answer.swap(false, Ordering::Relaxed);
+        let looked = Instant::now();
         if send(s, Scope::Live) {
             (interval, eagerness) = (INTERVAL_MIN, EAGERNESS);
         } else if asked && eagerness > 0 {
@@ -279,6 +278,8 @@ fn look(s: &'static Session) {
             interval = (interval * 2).min(INTERVAL_MAX);
         }
         s.in_step.eager.store(eagerness > 0, Ordering::Relaxed);
+        // Half of the time is the calls', however much memory there is to look at.
+        let interval = interval.max(looked.elapsed());
         let spin = Spin::adaptive(interval);
         let answered = || s.in_step.answer.load(Ordering::Relaxed);
         // With cores to spare a short pause is spent awake: it would take longer to wake up.

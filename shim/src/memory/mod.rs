@@ -7,6 +7,7 @@ pub mod host_memory;
 pub mod in_step;
 pub mod parallel_copy;
 pub mod payload;
+pub mod pointers;
 pub mod reading;
 pub mod shared_file;
 pub mod staging;

@@ -29,6 +29,8 @@ impl Job {
     fn run(self) {
         // Relaxed: what matters is what this thread itself sees.
         state().callbacks.any_run.store(true, Ordering::Relaxed);
+        // Also when the function has returned: until the worker has heard of it, it may be waited for.
+        IN_CALLBACK.with(|flag| flag.set(true));
         crate::memory::graph_launches::around_host_function(self.s, || self.call());
         if let Function::Destroy(_, name) = self.registered.function {
             handles::release(name);
@@ -36,11 +38,11 @@ impl Job {
             announce_again(self.s, !self.registered.kept);
             post_to(self.s, CallbackDone::OP, |w| CallbackDone { round: self.id }.encode(w));
         }
+        IN_CALLBACK.with(|flag| flag.set(false));
     }
 
     /// The application's function. Inside it CUDA may not be called.
     fn call(&self) {
-        IN_CALLBACK.with(|flag| flag.set(true));
         let data = self.registered.data as *mut c_void;
         // SAFETY: the application's own function and data, called as CUDA calls it.
         unsafe {
@@ -49,7 +51,6 @@ impl Job {
                 Function::Stream(function, stream) => function(stream as CUstream, self.status, data),
             }
         }
-        IN_CALLBACK.with(|flag| flag.set(false));
     }
 }
 

@@ -101,6 +101,9 @@ impl Range {
 }
 
 pub struct AddressMap {
+    /// Between these lies all host memory that was ever pinned or registered: the first byte, and behind the last.
+    host_first: AtomicU64,
+    host_end: AtomicU64,
     pub ranges: Shared<BTreeMap<u64, Range>>,
     /// Address space that this module holds, as merged `start -> end`.
     pub reserved: Lock<BTreeMap<u64, u64>>,
@@ -109,9 +112,19 @@ pub struct AddressMap {
 impl AddressMap {
     pub const fn new() -> AddressMap {
         AddressMap {
+            host_first: AtomicU64::new(u64::MAX),
+            host_end: AtomicU64::new(0),
             ranges: Shared::new(Rank::Leaf, BTreeMap::new()),
             reserved: Lock::new(Rank::Leaf, BTreeMap::new()),
         }
+    }
+
+    /// Where pinned and registered memory may lie: the first address, and how many bytes from there on; none if there
+    /// was never any.
+    pub fn host_bounds(&self) -> (u64, u64) {
+        // Relaxed: whoever has an address of it was told so by other means.
+        let first = self.host_first.load(Ordering::Relaxed);
+        (first, self.host_end.load(Ordering::Relaxed).saturating_sub(first))
     }
 
     /// The allocation that `address` lies in.
@@ -152,6 +165,9 @@ impl AddressMap {
         }
         if range.is_device() {
             self.reserve_blocks(range.base, range.bytes);
+        } else {
+            self.host_first.fetch_min(range.base, Ordering::Relaxed);
+            self.host_end.fetch_max(range.end(), Ordering::Relaxed);
         }
         let mut ranges = self.ranges.write();
         forget_overlapping(&mut ranges, range.base, range.end());

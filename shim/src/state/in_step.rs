@@ -12,9 +12,8 @@ use crate::state::lock::{Lock, Rank};
 pub struct InStep {
     pub sending: Lock<()>,
     pub mirror: Lock<Mirror>,
-    /// Ranges in [`MIRROR`]; of those that the thread looks at, whether there are any.
+    /// Ranges in [`MIRROR`].
     pub mirrored_count: AtomicUsize,
-    pub any_live: AtomicBool,
     /// Receiving threads that want [`MIRROR`].
     pub receiving: AtomicUsize,
     /// How often all of the memory has been compared, the one under way included.
@@ -39,7 +38,6 @@ impl InStep {
             sending: Lock::new(Rank::Sending, ()),
             mirror: Lock::new(Rank::Mirror, Mirror::new(Side::Client)),
             mirrored_count: AtomicUsize::new(0),
-            any_live: AtomicBool::new(false),
             receiving: AtomicUsize::new(0),
             comparisons: AtomicU64::new(0),
             idle_after: AtomicU64::new(0),

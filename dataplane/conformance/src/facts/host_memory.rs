@@ -25,6 +25,9 @@ facts! { pinned:
         a_copy_to_it_covers_what_the_host_wrote_before,
         the_host_and_a_running_kernel_see_each_other,
         what_a_kernel_wrote_is_seen_without_a_call,
+        a_kernel_finds_it_by_an_address_in_device_memory,
+        a_kernel_finds_it_by_an_address_in_pinned_memory,
+        a_running_kernel_and_the_host_tell_each_other_of_megabytes,
         alloc_of_nothing_gives_nothing,
         unknown_flags_are_invalid_value,
         freeing_twice_is_invalid_value.not_in_a_crowd("another may be given the freed address"),
@@ -176,6 +179,126 @@ fn what_a_kernel_wrote_is_seen_without_a_call(cu: &'static Cuda) -> Verdict {
     ok!(cu.cuCtxSynchronize());
     ok!(cu.cuModuleUnload(module));
     ok!(cu.cuMemFreeHost(address));
+    Ok(())
+}
+
+/// However the address came to device memory.
+fn a_kernel_finds_it_by_an_address_in_device_memory(cu: &'static Cuda) -> Verdict {
+    let (module, through) = cu.kernel("through")?;
+    let (stream, table, by_host) = (cu.stream()?, cu.alloc(256 << 10)?, cu.pinned(64)?);
+    for way in ["copy", "large copy", "from pinned memory", "rows", "graph", "a stream's write"] {
+        let hidden = cu.pinned(64)?;
+        let (address, mut at) = (hidden.addr() as u64, table);
+        write(hidden, 40u32);
+        match way {
+            "copy" => ok!(cu.cuMemcpyHtoD_v2(table, (&raw const address).cast(), 8)),
+            "large copy" => {
+                let mut words = vec![0u64; 32 << 10];
+                words[20_001] = address;
+                at = table + 8 * 20_001;
+                ok!(cu.cuMemcpyHtoDAsync_v2(table, words.as_ptr().cast(), 8 * words.len(), stream));
+            }
+            "from pinned memory" => {
+                write(by_host.wrapping_byte_add(16), address);
+                ok!(cu.cuMemcpyHtoDAsync_v2(table, by_host, 24, stream));
+                at = table + 16;
+            }
+            "rows" => {
+                let words = [1, address, 2, 3];
+                let copy = CUDA_MEMCPY2D {
+                    srcMemoryType: CU_MEMORYTYPE_HOST,
+                    srcHost: words.as_ptr().cast(),
+                    srcPitch: 16,
+                    dstMemoryType: CU_MEMORYTYPE_DEVICE,
+                    dstDevice: table,
+                    dstPitch: 64,
+                    WidthInBytes: 16,
+                    Height: 2,
+                    // SAFETY: all numbers and pointers.
+                    ..unsafe { std::mem::zeroed() }
+                };
+                ok!(cu.cuMemcpy2D_v2(&copy));
+                at = table + 8;
+            }
+            "graph" => {
+                let (mut graph, mut exec) = (null_mut(), null_mut());
+                ok!(cu.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+                ok!(cu.cuMemcpyHtoDAsync_v2(table, (&raw const address).cast(), 8, stream));
+                ok!(cu.cuStreamEndCapture(stream, &mut graph));
+                ok!(cu.cuGraphInstantiateWithFlags(&mut exec, graph, 0));
+                ok!(cu.cuGraphLaunch(exec, stream));
+                ok!(cu.cuStreamSynchronize(stream));
+                ok!(cu.cuGraphExecDestroy(exec));
+                ok!(cu.cuGraphDestroy(graph));
+            }
+            _ => ok!(cu.cuStreamWriteValue64_v2(stream, table, address, 0)),
+        }
+        ok!(cu.cuStreamSynchronize(stream));
+        // Behind the copy, ahead of the launch.
+        write(hidden, 41u32);
+        ok!(cu.launch(through, 1, 1, stream, &mut [as_void(&mut at)]));
+        ok!(cu.cuStreamSynchronize(stream));
+        holds!(read::<u32>(hidden) == 42, "by {way}: {}", read::<u32>(hidden));
+        ok!(cu.cuMemFreeHost(hidden));
+    }
+    ok!(cu.cuStreamDestroy_v2(stream));
+    ok!(cu.cuModuleUnload(module));
+    ok!(cu.cuMemFreeHost(by_host));
+    cu.free(table)
+}
+
+/// Also of an address that is written there later.
+fn a_kernel_finds_it_by_an_address_in_pinned_memory(cu: &'static Cuda) -> Verdict {
+    let (module, through) = cu.kernel("through")?;
+    let (table, hidden, other) = (cu.pinned(64)?, cu.pinned(64)?, cu.pinned(64)?);
+    let mut at = table.addr() as u64;
+    for (to, first) in [(hidden, 10u32), (other, 20)] {
+        write(to, first);
+        write(table, to.addr() as u64);
+        ok!(cu.launch(through, 1, 1, null_mut(), &mut [as_void(&mut at)]));
+        ok!(cu.cuCtxSynchronize());
+        same!(read::<u32>(to), first + 1);
+    }
+    ok!(cu.cuModuleUnload(module));
+    for address in [table, hidden, other] {
+        ok!(cu.cuMemFreeHost(address));
+    }
+    Ok(())
+}
+
+/// What lies megabytes away from the flag that tells of it is there when the flag is, both ways.
+fn a_running_kernel_and_the_host_tell_each_other_of_megabytes(cu: &'static Cuda) -> Verdict {
+    const APART: usize = 5 << 20;
+    for is_flag_behind in [false, true] {
+        let (area, stream, mut rounds) = (cu.pinned(8 << 20)?, cu.stream()?, 20u32);
+        let (data, flags) = match is_flag_behind {
+            true => (area, area.wrapping_byte_add(7 << 20)),
+            false => (area.wrapping_byte_add(1 << 20), area),
+        };
+        let (module, relay) = cu.kernel("relay")?;
+        // SAFETY: all of an allocation of that size.
+        unsafe { area.cast::<u8>().write_bytes(0, 8 << 20) };
+        let table = cu.alloc(16)?;
+        ok!(cu.cuMemcpyHtoD_v2(table, [data.addr() as u64, flags.addr() as u64].as_ptr().cast(), 16));
+        let (mut at, mut apart) = (table, APART as u64);
+        let mut parameters = [as_void(&mut at), as_void(&mut rounds), as_void(&mut apart)];
+        ok!(cu.launch(relay, 1, 1, stream, &mut parameters));
+        for i in 1..=rounds {
+            holds!(comes_to_hold(flags, i), "the kernel's word is {} in round {i}", read::<u32>(flags));
+            let there = (read::<u32>(data), read::<u32>(data.wrapping_byte_add(APART)));
+            same!(there, (i, i));
+            write(data.wrapping_byte_add(64), 3 * i);
+            write(data.wrapping_byte_add(64 + APART), 3 * i);
+            std::sync::atomic::fence(Ordering::SeqCst);
+            write(flags.wrapping_byte_add(4), i + 100);
+        }
+        ok!(cu.cuStreamSynchronize(stream));
+        same!(read::<[u32; 2]>(flags.wrapping_byte_add(8)), [0, rounds + 1]);
+        ok!(cu.cuStreamDestroy_v2(stream));
+        ok!(cu.cuModuleUnload(module));
+        ok!(cu.cuMemFreeHost(area));
+        cu.free(table)?;
+    }
     Ok(())
 }
 

@@ -25,7 +25,7 @@ use crate::memory::copy::post_or_call;
 use crate::memory::payload::{INLINE_BYTES_MAX, announce};
 use crate::memory::reading::Reading;
 use crate::memory::staging::Staging;
-use crate::memory::{host_memory, in_step};
+use crate::memory::{host_memory, in_step, pointers};
 use crate::objects::synchronize;
 use crate::session::attached::session;
 use crate::session::call::{call, post, post_sealed, start, start_sealed, try_post};
@@ -116,10 +116,14 @@ unsafe fn copy_in_here(
                 let is_posted = !synchronous && is_known;
                 let source = if is_posted && reading.is_noted() { Source::Told } else { Source::Kept };
                 let q = copy_in_of(to, from as u64, bytes, stream, source);
-                match is_posted {
+                let sent = match is_posted {
                     true => posted(post_sealed(CopyIn::OP, |w| q.encode(w), |number| reading.posted(number))),
                     false => call(CopyIn::OP, |w| q.encode(w), |_| Ok(())),
-                }
+                };
+                // While the bytes are on their way.
+                // SAFETY: the caller's promise.
+                unsafe { pointers::note(s, to, from, bytes) };
+                sent
             }
             // SAFETY: the caller's promise.
             Side::Pageable => unsafe { copy_in_pageable(s, to, is_known, from, bytes, stream, synchronous) },
@@ -166,6 +170,8 @@ pub unsafe fn copy_in_pageable(
     }
     // CUDA allows the synchronous form to return before the device has the bytes, but programs that launch on a
     // non-blocking stream next rely on what the driver does, and it waits.
+    // SAFETY: the caller's promise.
+    unsafe { pointers::note(s, to, from, bytes) };
     if bytes <= INLINE_BYTES_MAX {
         // SAFETY: the caller's promise.
         let source = unsafe { std::slice::from_raw_parts(from, bytes) };

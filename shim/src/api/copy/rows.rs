@@ -14,7 +14,7 @@ use crate::api::copy::linear::{Bringing, Side, side};
 use crate::memory::copy::message;
 use crate::memory::payload::{Loan, announce};
 use crate::memory::reading::Reading;
-use crate::memory::{host_memory, in_step};
+use crate::memory::{host_memory, in_step, pointers};
 use crate::objects::{capture, synchronize};
 use crate::session::attached::session;
 use crate::session::call::{post_sealed, start_sealed};
@@ -109,7 +109,7 @@ impl Rows {
                 // SAFETY: the caller's promise.
                 unsafe {
                     copy(self.first.add(z * self.slice + y * self.pitch), at, self.width);
-                    at = at.add(self.width);
+                    at = at.wrapping_add(self.width);
                 }
             }
         }
@@ -238,6 +238,10 @@ impl Way {
     /// Every row lies in the application's memory.
     unsafe fn source(&mut self, d: &mut CUDA_MEMCPY3D, from: Rows) -> Result<(), CUresult> {
         let s = self.s;
+        if s.pages.must_bring() {
+            // SAFETY: the caller's promise.
+            unsafe { from.each(std::ptr::null_mut(), |row, _, n| pointers::note(s, row.addr() as u64, row, n)) };
+        }
         if let Some(memory) = host_memory::shared(s, from.first as u64, from.span() as u64) {
             if s.pages.must_bring()
                 && let Some(range) = memory.heap()

@@ -58,7 +58,9 @@ pub fn look(s: &mut Session) -> Option<Again> {
             }
             s.in_step.interval = s.in_step.patience;
         }
-        s.in_step.next = now + s.in_step.interval;
+        // Half of the time is the commands', however much memory there is to look at.
+        let done = Instant::now();
+        s.in_step.next = done + s.in_step.interval.max(done - now);
         if patches == 0 && (told || s.in_step.owes_acknowledgement()) {
             tell(s);
         }

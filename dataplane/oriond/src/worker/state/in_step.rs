@@ -25,7 +25,7 @@ pub const PATIENCE_MAX: Duration = Duration::from_micros(640);
 pub struct InStep {
     /// Only of a client that has a copy of its own.
     pub arrivals: Option<Shared>,
-    pub has_live: bool,
+    pub any: bool,
     /// Number of the last command that may have given the device something to do, and of all when the client was last
     /// told that it has nothing.
     pub last_work: u64,
@@ -53,7 +53,7 @@ impl InStep {
         let now = Instant::now();
         InStep {
             arrivals,
-            has_live: false,
+            any: false,
             last_work: 0,
             told_idle: 0,
             executed: 0,
@@ -68,7 +68,7 @@ impl InStep {
     pub fn change<T>(&mut self, change: impl FnOnce(&mut Mirror) -> T) -> Option<T> {
         let mut arrivals = arrivals::lock(self.arrivals.as_ref()?);
         let answer = change(&mut arrivals.mirror);
-        self.has_live = arrivals.mirror.has_live();
+        self.any = !arrivals.mirror.is_empty();
         Some(answer)
     }
 
@@ -85,7 +85,7 @@ impl InStep {
         if header.op < op::HAND_FIRST {
             return;
         }
-        if self.has_live && self.told_idle >= self.last_work {
+        if self.any && self.told_idle >= self.last_work {
             self.hurry();
         }
         self.last_work = executed;
@@ -94,7 +94,7 @@ impl InStep {
     /// Whether memory has to be compared now and then.
     #[inline]
     pub fn wanted(&self) -> bool {
-        self.has_live && (self.told_idle < self.last_work || self.owes_acknowledgement())
+        self.any && (self.told_idle < self.last_work || self.owes_acknowledgement())
     }
 
     pub fn owes_acknowledgement(&self) -> bool {
@@ -103,7 +103,7 @@ impl InStep {
 
     /// Something may happen soon.
     pub fn hurry(&mut self) {
-        if self.has_live {
+        if self.any {
             self.interval = self.patience;
             self.next = self.next.min(Instant::now() + self.patience);
         }
