@@ -250,6 +250,20 @@ fn run_all(transport: &str) {
     assert!(failures.is_empty(), "over {transport}:\n{}", failures.join("\n"));
 }
 
+/// NVIDIA's assembler crashes on some PTX that the software GPU reads, such as a parameter that has a global's name.
+#[test]
+fn nvidias_assembler_takes_the_kernels_of_the_facts() {
+    let script = orion_built::root().join("dataplane/conformance/cuda-toolchain.sh");
+    let toolchain = Command::new(script).output().expect("cuda-toolchain.sh starts");
+    assert!(toolchain.status.success(), "no toolchain: {}", orion::complaint(&toolchain));
+    let ptxas = Path::new(String::from_utf8_lossy(&toolchain.stdout).trim_end()).join("bin/ptxas");
+    let kernels = orion_built::root().join("dataplane/conformance/ptx");
+    for file in std::fs::read_dir(kernels).expect("a folder of ours").map(|file| file.expect("readable").path()) {
+        let output = Command::new(&ptxas).args(["-arch=sm_90", "-o", "/dev/null"]).arg(&file).output().expect("ptxas");
+        assert!(output.status.success(), "{}: {}{}", file.display(), output.status, orion::complaint(&output));
+    }
+}
+
 /// The folder with every program that build.sh builds.
 fn built_programs() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();

@@ -11,6 +11,10 @@
 //! written before the flag is among it. Words that changed from one scan to the next were still being written; they
 //! go last, as the scan before saw them. Of what was found together the order is not known: see [`in_order`].
 //!
+//! Of much memory no two scans are alike while a program streams through it. Flags lie apart from the bulk of the data,
+//! in lines of which only a part changes, and such *sparse* lines are few. They are read before the rest is scanned, and
+//! sent behind what that finds, as they were read then: see [`Mirror::collect_much`].
+//!
 //! **Echo and conflict.** What arrives becomes known in the same step, so it is no change of this side's. Where the
 //! client has changed a byte and the worker has not got that yet, the client's byte stays: the worker will get it, and
 //! both have the same in the end. A program in which that happens has host and device write to one byte at a time.
@@ -36,15 +40,20 @@ pub const LIVE_BYTES_MAX: u64 = 1 << 20;
 const REST_QUIET_MIN: Duration = Duration::from_millis(2);
 /// So many times as long as it takes to look at the rest in vain passes before the next time.
 const REST_IN_VAIN: u32 = 16;
-/// More words than that, 32 MiB, are not looked at twice: what is found takes three times its memory.
-const TWICE_WORDS_MAX: usize = 4 << 20;
+/// A line of which fewer words than that have changed may hold a flag.
+const DENSE_WORDS: usize = 12;
+/// How often a line is found to be sparse and all is looked at anew, before the next look has to do.
+const ROUNDS_MAX: usize = 4;
+/// Looks that found lines in the middle of being written and nothing else, until these are sent all the same.
+const WRITING_MAX: u32 = 4;
 /// Scans until what one found is sent although others found more.
 const SCANS_MAX: usize = 4;
 /// Words of one patch: 64 KiB, a quarter of the longest record.
 const PATCH_WORDS_MAX: usize = 8 << 10;
 const WORD: u64 = 8;
-/// Compared at once.
-const LINE_WORDS: usize = 8;
+/// Compared at once: 128 bytes. A flag in the middle of much data, such as NCCL's, tells of its own line.
+const LINE_WORDS: usize = 16;
+const LINE: u64 = WORD * LINE_WORDS as u64;
 
 /// Which end of the session this is. Conflicts are the client's to win.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,6 +84,20 @@ struct Mirrored {
     live: bool,
     /// What the other side has.
     known: Vec<u64>,
+    /// A bit for each line of which only a part has changed at some time.
+    sparse: Vec<u64>,
+}
+
+impl Mirrored {
+    fn is_sparse(&self, line: usize) -> bool {
+        self.sparse[line / 64] >> (line % 64) & 1 != 0
+    }
+
+    /// The sparse lines, in order.
+    fn sparse_lines(&self) -> impl Iterator<Item = usize> {
+        let words = self.sparse.iter().enumerate().filter(|(_, word)| **word != 0);
+        words.flat_map(|(i, word)| (0..64).filter(move |bit| word >> bit & 1 != 0).map(move |bit| i * 64 + bit))
+    }
 }
 
 /// Some bytes of one word of the heap.
@@ -91,6 +114,17 @@ struct Unacknowledged {
     number: u64,
     /// In order of address.
     changes: Vec<(u64, u64)>,
+}
+
+/// What a scan has found, by the lines in which it lies; each in order of address.
+#[derive(Default)]
+struct Found {
+    /// Of most words of a line.
+    dense: Vec<Change>,
+    /// Of fewer.
+    sparse: Vec<Change>,
+    /// Of a line that has changed since.
+    unfinished: Vec<Change>,
 }
 
 /// The mirrored ranges of one session, at one of its ends.
@@ -111,6 +145,8 @@ pub struct Mirror {
     compared: Option<Instant>,
     took: Duration,
     in_vain: bool,
+    /// Looks in a row that found nothing but lines in the middle of being written.
+    writing: u32,
 }
 
 impl Mirror {
@@ -127,6 +163,7 @@ impl Mirror {
             compared: None,
             took: Duration::ZERO,
             in_vain: true,
+            writing: 0,
         }
     }
 
@@ -160,10 +197,7 @@ impl Mirror {
     /// Keeps a range of whole words in step from now on, if it is not kept so already. What lies there now is what the
     /// other side has, or will have before anything else arrives there.
     pub fn add(&mut self, heap: &Heap, range: HeapRange) -> Result<(), Fault> {
-        if range.bytes == 0
-            || !range.offset.is_multiple_of(WORD)
-            || !range.bytes.is_multiple_of(WORD * LINE_WORDS as u64)
-        {
+        if range.bytes == 0 || !range.offset.is_multiple_of(WORD) || !range.bytes.is_multiple_of(LINE) {
             return Err(Fault("mirrored range is not made of lines"));
         }
         if self.has(range) {
@@ -176,7 +210,8 @@ impl Mirror {
         let known = (0..range.bytes / WORD).map(|i| words.load(i)).collect();
         let live =
             self.ranges.values().filter(|m| m.live).map(|m| m.bytes).sum::<u64>() + range.bytes <= LIVE_BYTES_MAX;
-        self.ranges.insert(range.offset, Mirrored { bytes: range.bytes, live, known });
+        let sparse = vec![0; (range.bytes / WORD) as usize / LINE_WORDS / 64 + 1];
+        self.ranges.insert(range.offset, Mirrored { bytes: range.bytes, live, known, sparse });
         Ok(())
     }
 
@@ -231,42 +266,103 @@ impl Mirror {
     /// Patches with everything that this side has changed since the last time, to be sent in this order. They count
     /// as sent.
     pub fn collect(&mut self, heap: &Heap, scope: Scope, notice: Notice) -> Vec<Vec<u8>> {
-        if scope == Scope::Live && self.has_rest() {
-            return self.collect_all_if_any(heap, notice);
-        }
         let mut patches = Vec::new();
-        // Looked at first and sent last: a flag there tells of what lies in the rest.
-        let (first, then) = self.cut(|m| m.scan(heap, |m| m.live));
-        if scope == Scope::All {
-            // Too much to look at twice. The launch or the completion is behind the writes.
-            let large: Vec<u64> = self.ranges.iter().filter(|(_, m)| !m.live).map(|(base, _)| *base).collect();
-            for base in large {
-                let mut found = Vec::new();
-                self.scan_range(heap, base, &mut found);
-                self.encode(in_order(found), notice, &mut patches);
+        if self.has_rest() {
+            if scope == Scope::All || self.is_rest_due() || self.has_quick_changes(heap) {
+                self.collect_much(heap, scope, notice, &mut patches);
             }
-            self.compared = Some(Instant::now());
+            return patches;
         }
+        let (first, then) = self.cut(|m| m.scan(heap, |_| true));
         self.encode(in_order(first), notice, &mut patches);
         self.encode(in_order(then), notice, &mut patches);
         patches
     }
 
-    /// While the device works: a flag may lie anywhere, and so may what it tells of. So all of the memory is looked at
-    /// twice before any of it is sent, if some was found in what every look compares, or the rest is due.
-    fn collect_all_if_any(&mut self, heap: &Heap, notice: Notice) -> Vec<Vec<u8>> {
-        if !self.is_rest_due() && self.scan(heap, |m| m.live).is_empty() {
-            return Vec::new();
+    /// Whether something has changed where that is quickly seen.
+    fn has_quick_changes(&self, heap: &Heap) -> bool {
+        !self.scan(heap, |m| m.live).is_empty() || !self.scan_sparse(heap).is_empty()
+    }
+
+    /// Flags are read first: all that they tell of has been written when the scan of the rest begins, and lies either in
+    /// sparse lines, which were read together with them, or in others, of which it is found. So those go first, but for
+    /// lines that differ when they are read again: these are being written, and no flag has told of them. Where a line turns
+    /// out to be sparse, it may hold a flag of its own, so all wait until it was read with the others.
+    ///
+    /// A launch and a completion bring whatever was written before them, if need be as it is.
+    fn collect_much(&mut self, heap: &Heap, scope: Scope, notice: Notice, patches: &mut Vec<Vec<u8>>) {
+        let (mut began, mut flags, mut writing) = (Instant::now(), Default::default(), Vec::new());
+        for left in (0..ROUNDS_MAX).rev() {
+            began = Instant::now();
+            flags = self.cut(|m| m.scan_sparse(heap));
+            fence(Ordering::SeqCst);
+            let found = self.scan(heap, |_| true);
+            fence(Ordering::SeqCst);
+            let Found { dense, sparse, unfinished } = self.tell_apart(heap, found);
+            let is_new = !sparse.is_empty();
+            if is_new && left > 0 {
+                continue;
+            }
+            self.encode(in_order(dense), notice, patches);
+            match scope {
+                // The next look reads the new ones with the others.
+                Scope::Live if is_new => flags = Default::default(),
+                _ => self.encode(in_order(sparse), notice, patches),
+            }
+            writing = unfinished;
+            break;
         }
-        let began = Instant::now();
-        let (first, then) = self.cut(|m| m.scan(heap, |_| true));
+        let (first, then) = flags;
+        self.encode(in_order(first), notice, patches);
+        self.encode(in_order(then), notice, patches);
+        self.writing = if patches.is_empty() && !writing.is_empty() { self.writing + 1 } else { 0 };
+        if scope == Scope::All || self.writing > WRITING_MAX {
+            self.writing = 0;
+            self.encode(writing, notice, patches);
+        }
         let now = Instant::now();
         (self.compared, self.took) = (Some(now), now - began);
-        self.in_vain = first.is_empty() && then.is_empty();
-        let mut patches = Vec::new();
-        self.encode(in_order(first), notice, &mut patches);
-        self.encode(in_order(then), notice, &mut patches);
-        patches
+        self.in_vain = patches.is_empty();
+    }
+
+    /// What has changed in sparse lines.
+    fn scan_sparse(&self, heap: &Heap) -> Vec<Change> {
+        let mut found = Vec::new();
+        for (base, m) in &self.ranges {
+            if let Some(words) = Words::of(heap, HeapRange { offset: *base, bytes: m.bytes }) {
+                m.sparse_lines().for_each(|line| self.scan_line(&words, *base, m, line, &mut found));
+            }
+        }
+        found
+    }
+
+    /// Sorts what a scan has found in lines that were not sparse; which are now, is noted.
+    fn tell_apart(&mut self, heap: &Heap, changes: Vec<Change>) -> Found {
+        let mut found = Found::default();
+        let mut now = Vec::with_capacity(LINE_WORDS);
+        for here in changes.chunk_by(|a, b| a.offset / LINE == b.offset / LINE) {
+            let Some((base, m)) = self.ranges.range(..=here[0].offset).next_back() else { continue };
+            let line = ((here[0].offset - base) / LINE) as usize;
+            let Some(words) = Words::of(heap, HeapRange { offset: *base, bytes: m.bytes }) else { continue };
+            if m.is_sparse(line) {
+                continue;
+            }
+            now.clear();
+            self.scan_line(&words, *base, m, line, &mut now);
+            let sort = match () {
+                () if now != here => &mut found.unfinished,
+                () if here.len() >= DENSE_WORDS => &mut found.dense,
+                () => &mut found.sparse,
+            };
+            sort.extend_from_slice(here);
+        }
+        for change in &found.sparse {
+            if let Some((base, m)) = self.ranges.range_mut(..=change.offset).next_back() {
+                let line = ((change.offset - base) / LINE) as usize;
+                m.sparse[line / 64] |= 1 << (line % 64);
+            }
+        }
+        found
     }
 
     /// Whether to look at more than what every look compares: as long after the last time as that took if it found
@@ -313,8 +409,8 @@ impl Mirror {
     /// seen, is sent; the word goes with the earlier scan's value, in which the 7 may be missing.
     fn cut(&self, mut scan: impl FnMut(&Mirror) -> Vec<Change>) -> (Vec<Change>, Vec<Change>) {
         let mut before = scan(self);
-        if before.is_empty() || before.len() > TWICE_WORDS_MAX {
-            return (before, Vec::new());
+        if before.is_empty() {
+            return Default::default();
         }
         for left in (0..SCANS_MAX).rev() {
             // No load of the next scan may be earlier than one of this.
@@ -349,27 +445,35 @@ impl Mirror {
     fn scan_range(&self, heap: &Heap, base: u64, found: &mut Vec<Change>) {
         let Some(m) = self.ranges.get(&base) else { return };
         let Some(words) = Words::of(heap, HeapRange { offset: base, bytes: m.bytes }) else { return };
-        for (line, known) in m.known.chunks_exact(LINE_WORDS).enumerate() {
-            let first = (line * LINE_WORDS) as u64;
-            // Not `==`, which calls a function for every line.
-            let differs = words.line(first).iter().zip(known).fold(0, |all, (now, known)| all | now ^ known);
-            if differs == 0 {
-                continue;
-            }
-            for (known, i) in known.iter().zip(first..) {
-                let value = words.load(i);
-                let offset = base + i * WORD;
-                if value != *known
-                    && !self.arriving.iter().any(|a| offset + WORD > a.offset && offset < a.offset + a.bytes)
-                {
-                    // A copy's neighbours in its first and last word are not the copy's.
-                    let mask = self.left_out.iter().fold(changed_bytes(value ^ known), |mask, range| {
-                        let (first, last) = (range.offset.max(offset), (range.offset + range.bytes).min(offset + WORD));
-                        if first < last { mask & !bytes_between(first - offset, last - offset) } else { mask }
-                    });
-                    if mask != 0 {
-                        found.push(Change { offset, value, mask });
-                    }
+        (0..m.known.len() / LINE_WORDS).for_each(|line| self.scan_line(&words, base, m, line, found));
+    }
+
+    #[inline(always)]
+    fn scan_line(&self, words: &Words, base: u64, m: &Mirrored, line: usize, found: &mut Vec<Change>) {
+        let first = line * LINE_WORDS;
+        let known = &m.known[first..first + LINE_WORDS];
+        // Not `==`, which calls a function for every line.
+        let differs = words.line(first as u64).iter().zip(known).fold(0, |all, (now, known)| all | now ^ known);
+        if differs != 0 {
+            self.scan_words(words, base, known, first as u64, found);
+        }
+    }
+
+    /// The words of a line that has changed.
+    #[inline(never)]
+    fn scan_words(&self, words: &Words, base: u64, known: &[u64], first: u64, found: &mut Vec<Change>) {
+        for (known, i) in known.iter().zip(first..) {
+            let value = words.load(i);
+            let offset = base + i * WORD;
+            if value != *known && !self.arriving.iter().any(|a| offset + WORD > a.offset && offset < a.offset + a.bytes)
+            {
+                // A copy's neighbours in its first and last word are not the copy's.
+                let mask = self.left_out.iter().fold(changed_bytes(value ^ known), |mask, range| {
+                    let (first, last) = (range.offset.max(offset), (range.offset + range.bytes).min(offset + WORD));
+                    if first < last { mask & !bytes_between(first - offset, last - offset) } else { mask }
+                });
+                if mask != 0 {
+                    found.push(Change { offset, value, mask });
                 }
             }
         }
@@ -907,5 +1011,104 @@ mod tests {
             }
         });
         assert_eq!(torn.load(Ordering::SeqCst), 0);
+    }
+
+    /// As NCCL's: chunks of a ring of slots are filled while others are under way, and counters far from the data tell how
+    /// many are full and how many were used up. All lies in one range, and other threads launch and wait meanwhile.
+    #[test]
+    fn counters_do_not_overtake_the_chunks_that_stream_by() {
+        const SLOT: u64 = 32 << 10;
+        const SLOTS: u64 = 96;
+        const CHUNKS: u64 = 3000;
+        // The sizes of chunks stand by themselves, as data of few words does; who uses a chunk up clears its size.
+        let range = HeapRange { offset: 4096, bytes: SLOTS * SLOT + 8192 };
+        let (full, used, size) = (0, 4096 - 128, |slot: u64| 512 + slot * 32);
+        let end = |side| {
+            let memory = Memory::create(Layout { heap_bytes: 4 << 20 }).unwrap();
+            let heap = memory.map_heap(None).unwrap();
+            for slot in 0..SLOTS {
+                let at = heap.at(range.offset + size(slot), 8).unwrap().cast::<u64>();
+                // SAFETY: nobody else has it yet.
+                unsafe { at.write(u64::MAX) };
+            }
+            let mut mirror = Mirror::new(side);
+            mirror.add(&heap, range).unwrap();
+            End { _memory: memory, heap, mirror }
+        };
+        // The worker's device fills, the client's application uses up, and the other way round.
+        for filler in [0, 1] {
+            let (client, worker) = (end(Side::Client), end(Side::Worker));
+            let heaps = [client.heap, worker.heap];
+            let ends = [Mutex::new(client), Mutex::new(worker)];
+            let links = [Mutex::new(VecDeque::new()), Mutex::new(VecDeque::new())];
+            let (over, wrong) = (AtomicBool::new(false), AtomicU64::new(0));
+            let word = |who: usize, offset: u64| {
+                let at = heaps[who].at(range.offset + offset, 8).unwrap();
+                // SAFETY: the heap stays mapped for as long as the test runs.
+                unsafe { AtomicU64::from_ptr(at.cast()) }
+            };
+            let data = |slot: u64, i: u64| 4096 + slot * SLOT + i * 8;
+            let pattern = |chunk: u64, i: u64| (chunk + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ i;
+            let words = |chunk: u64| SLOT / 8 - chunk % 5 * 100;
+            std::thread::scope(|scope| {
+                for who in [0, 1] {
+                    let (ends, links, over) = (&ends, &links, &over);
+                    scope.spawn(move || {
+                        let mut random = Random(who as u64);
+                        while !over.load(Ordering::SeqCst) {
+                            let mut end = ends[who].lock().unwrap();
+                            let End { heap, mirror, .. } = &mut *end;
+                            let all = random.below(3) == 0;
+                            let scope = if all { Scope::All } else { Scope::Live };
+                            let mut patches = mirror.collect(heap, scope, Notice::default());
+                            if patches.is_empty() && mirror.owes_acknowledgement() {
+                                patches.push(mirror.bare(Notice::default()));
+                            }
+                            links[who].lock().unwrap().extend(patches);
+                            let arrived: Vec<_> = links[1 - who].lock().unwrap().drain(..).collect();
+                            end.apply(&arrived);
+                            drop(end);
+                            std::thread::yield_now();
+                        }
+                    });
+                }
+                let (over, wrong) = (&over, &wrong);
+                scope.spawn(move || {
+                    for chunk in 0..CHUNKS {
+                        while chunk - word(filler, used).load(Ordering::SeqCst) >= SLOTS && !over.load(Ordering::SeqCst)
+                        {
+                            std::thread::yield_now();
+                        }
+                        let slot = chunk % SLOTS;
+                        for i in 0..words(chunk) {
+                            word(filler, data(slot, i)).store(pattern(chunk, i), Ordering::SeqCst);
+                        }
+                        word(filler, size(slot)).store(words(chunk), Ordering::SeqCst);
+                        word(filler, full).store(chunk + 1, Ordering::SeqCst);
+                        // A link is slower than memory: no two scans are alike.
+                        let done = Instant::now();
+                        while done.elapsed() < Duration::from_micros(30) {
+                            std::hint::spin_loop();
+                        }
+                    }
+                });
+                let user = 1 - filler;
+                for chunk in 0..CHUNKS {
+                    while word(user, full).load(Ordering::SeqCst) <= chunk {
+                        std::thread::yield_now();
+                    }
+                    let slot = chunk % SLOTS;
+                    let told = word(user, size(slot)).load(Ordering::SeqCst);
+                    let is_right = |i| word(user, data(slot, i)).load(Ordering::SeqCst) == pattern(chunk, i);
+                    if told != words(chunk) || !(0..told).all(is_right) {
+                        wrong.fetch_add(1, Ordering::SeqCst);
+                    }
+                    word(user, size(slot)).store(u64::MAX, Ordering::SeqCst);
+                    word(user, used).store(chunk + 1, Ordering::SeqCst);
+                }
+                over.store(true, Ordering::SeqCst);
+            });
+            assert_eq!(wrong.load(Ordering::SeqCst), 0, "of {CHUNKS} chunks that {filler} filled");
+        }
     }
 }

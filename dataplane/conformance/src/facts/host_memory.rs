@@ -285,10 +285,11 @@ fn a_running_kernel_and_the_host_tell_each_other_of_megabytes(cu: &'static Cuda)
         ok!(cu.launch(relay, 1, 1, stream, &mut parameters));
         for i in 1..=rounds {
             holds!(comes_to_hold(flags, i), "the kernel's word is {} in round {i}", read::<u32>(flags));
-            let there = (read::<u32>(data), read::<u32>(data.wrapping_byte_add(APART)));
-            same!(there, (i, i));
-            write(data.wrapping_byte_add(64), 3 * i);
-            write(data.wrapping_byte_add(64 + APART), 3 * i);
+            let word = i * 0x0101_0101;
+            let there = (read::<[u32; 4]>(data), read::<[u32; 4]>(data.wrapping_byte_add(APART)));
+            same!(there, ([word; 4], [word; 4]));
+            write(data.wrapping_byte_add(64), [3 * word; 4]);
+            write(data.wrapping_byte_add(64 + APART), [3 * word; 4]);
             std::sync::atomic::fence(Ordering::SeqCst);
             write(flags.wrapping_byte_add(4), i + 100);
         }
