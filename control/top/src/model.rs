@@ -215,7 +215,10 @@ fn row(node: &str, before: &Session, now: &Session, interval_ns: u64) -> Row {
         cores: cores.map(|(now, before)| now.run_ns.saturating_sub(before.run_ns) as f64 / interval),
         run_queue: cores
             .map(|(now, before)| now.executor_queued_ns.saturating_sub(before.executor_queued_ns) as f64 / interval),
-        gpu_used: now.gpu_time_is_known().then(|| part(counter(of_session::GPU_TIME))),
+        gpu_used: match now.gpu_time_is_known() {
+            true => Some(part(counter(of_session::GPU_TIME))),
+            false => of_last_second(now),
+        },
         gpu_entitled: now.entitled_percent.map(|percent| f64::from(percent) / 100.0),
         throttled: part(counter(of_session::CAP_WAIT).saturating_add(counter(of_session::LEASE_WAIT))),
         rtt_ns: now.wire.map(|wire| wire.rtt_ns),
@@ -226,6 +229,15 @@ fn row(node: &str, before: &Session, now: &Session, interval_ns: u64) -> Row {
         history: Vec::new(),
         histories: BTreeMap::new(),
     }
+}
+
+/// What its GPUs worked for a session whose time nobody counts, if that is known of all of them.
+fn of_last_second(session: &Session) -> Option<f64> {
+    // Several vGPUs on one GPU are busy together.
+    let percents: Option<BTreeMap<u64, u32>> =
+        session.vgpus.iter().map(|vgpu| Some((vgpu.gpu, vgpu.busy_percent?))).collect();
+    let percents = percents.filter(|percents| !percents.is_empty())?;
+    Some((f64::from(percents.values().sum::<u32>()) / 100.0).min(1.0))
 }
 
 #[cfg(test)]

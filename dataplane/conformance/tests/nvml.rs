@@ -84,12 +84,17 @@ struct Server {
 
 impl Server {
     fn start(name: &str, options: &[&str]) -> Server {
+        Server::start_with(name, Path::new("soft"), options)
+    }
+
+    fn start_with(name: &str, driver: &Path, options: &[&str]) -> Server {
         let folder = std::env::temp_dir().join(format!("orion-nvml-{name}-{}", std::process::id()));
         std::fs::create_dir(&folder).expect("a folder of this test's");
         let socket = folder.join("oriond.sock");
         let log = std::fs::File::create(folder.join("log")).expect("a log");
         let mut command = Command::new(orion::built().join("oriond"));
-        command.args(["serve", "--listen", "none", "--driver", "soft", "--socket"]).arg(&socket).args(options);
+        command.args(["serve", "--listen", "none", "--driver"]).arg(driver);
+        command.arg("--socket").arg(&socket).args(options);
         let oriond = command.stderr(log).spawn().expect("oriond starts");
         let server = Server { address: format!("unix:{}", socket.display()), folder, oriond };
         let began = std::time::Instant::now();
@@ -122,6 +127,14 @@ impl Server {
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(output.status.success(), "{arguments:?}: {text}{}", orion::complaint(&output));
         text
+    }
+
+    /// The process of the session that began last.
+    fn worker(&self) -> u32 {
+        let log = std::fs::read_to_string(self.folder.join("log")).expect("its log");
+        let line = log.lines().rfind(|line| line.contains("session begins")).expect("a session");
+        let worker = line.split_whitespace().find_map(|word| word.strip_prefix("worker="));
+        worker.and_then(|pid| pid.parse().ok()).unwrap_or_else(|| panic!("no worker: {line}"))
     }
 
     fn sessions_begun(&self) -> usize {
@@ -235,42 +248,102 @@ fn tools() -> PathBuf {
     PathBuf::from(String::from_utf8_lossy(&output.stdout).trim_end())
 }
 
-/// A session that may have half of the GPU's time uses that, and shows it; without shares nobody measures.
-#[test]
-fn utilization_is_told_where_the_gpus_time_is_divided() {
-    let (tools, fields) = (tools(), ["--query-gpu=utilization.gpu", "--format=csv,noheader,nounits"]);
-    let free = Server::start("undivided", &[]);
-    assert_eq!(free.output(&tools.join("nvidia-smi"), &fields).trim_end(), "[N/A]");
-    let server = Server::start("divided", &["--share", "50", "--throttle-level", "0"]);
-    let mut program = server.python("hold.py");
-    program.hear();
-    let pid = program.pid().to_string();
+/// A busy machine has no time for the program's part now and then.
+fn sees(what: &str, range: std::ops::RangeInclusive<u32>, mut seen: impl FnMut() -> u32) {
+    let (began, mut all) = (std::time::Instant::now(), Vec::new());
+    while all.last().is_none_or(|percent| !range.contains(percent)) {
+        assert!(began.elapsed().as_secs() < 20, "{what}: {all:?}");
+        all.push(seen());
+    }
+}
+
+/// A program that keeps the GPU busy, and what is said of it: in it, beside it, of the device and of the process. It is
+/// between these percents while it works, and it works less than half of the last second where it pauses.
+fn utilization_is_told(server: &Server, busy: std::ops::RangeInclusive<u32>) {
+    let tools = tools();
+    let fields = ["--query-gpu=utilization.gpu", "--format=csv,noheader,nounits"];
     let seen = || {
         let text = server.output(&tools.join("nvidia-smi"), &fields);
         text.trim_end().parse::<u32>().unwrap_or_else(|_| panic!("no number: {text}"))
     };
-    // A busy machine has no time for the program's half now and then.
-    fn sees(what: &str, range: std::ops::RangeInclusive<u32>, mut seen: impl FnMut() -> u32) {
-        let (began, mut all) = (std::time::Instant::now(), Vec::new());
-        while all.last().is_none_or(|percent| !range.contains(percent)) {
-            assert!(began.elapsed().as_secs() < 20, "{what}: {all:?}");
-            all.push(seen());
-        }
-    }
+    assert_eq!(seen(), 0, "nobody's programs keep it busy");
+    let mut program = server.python("hold.py");
+    program.hear();
+    let pid = program.pid().to_string();
     sees("before it works", 0..=0, seen);
     // It asks when the work is over, so that a part of the second is idle.
-    sees("in the program", 20..=55, || program.ask("busy 1.5").parse().expect("a number"));
+    sees("in the program", busy.start() / 2..=*busy.end(), || program.ask("busy 1.5").parse().expect("a number"));
     program.say("work 25");
-    sees("while it works", 40..=55, seen);
+    sees("while it works", busy.clone(), seen);
     let script = "import pynvml as n; n.nvmlInit(); h = n.nvmlDeviceGetHandleByIndex(0); \
                   p = n.nvmlDeviceGetProcessUtilization(h, 0)[0]; print(p.pid, p.smUtil)";
-    sees("of the program", 20..=60, || {
+    sees("of the program", busy.start() / 2..=*busy.end(), || {
         let said = server.output(&tools.join("bin/python"), &["-c", script]);
         let of_program = said.trim_end().strip_prefix(&format!("{pid} ")).and_then(|busy| busy.parse().ok());
         of_program.unwrap_or_else(|| panic!("no number: {said}"))
     });
     program.hear();
     sees("when it has ended", 0..=0, seen);
+}
+
+/// A session that may have half of the GPU's time uses that, and shows it.
+#[test]
+fn utilization_is_told_where_the_gpus_time_is_divided() {
+    utilization_is_told(&Server::start("divided", &["--share", "50", "--throttle-level", "0"]), 40..=60);
+}
+
+#[test]
+fn utilization_is_told_where_the_gpus_time_is_not_divided() {
+    utilization_is_told(&Server::start("undivided", &[]), 80..=100);
+}
+
+/// The software GPU's library stands in for a driver's, which does not say itself when it works, and a library of this
+/// test's for NVML.
+#[test]
+fn utilization_is_what_nvml_says_of_the_worker_and_unknown_where_it_says_nothing() {
+    let folder = std::env::temp_dir().join(format!("orion-nvml-fake-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder of this test's");
+    let (source, library) =
+        (orion_built::root().join("dataplane/conformance/nvml/fake_nvml.c"), folder.join("fake.so"));
+    let made = Command::new("cc").args(["-shared", "-fPIC", "-o"]).args([&library, &source]).output();
+    let made = made.expect("there is a C compiler");
+    assert!(made.status.success(), "{made:?}");
+    let says = |text: &str| {
+        std::fs::write(folder.join("new"), text).expect("writing");
+        std::fs::rename(folder.join("new"), folder.join("fake.so.says")).expect("renaming");
+    };
+    says("");
+    let driver = orion_built::build(&["-p", "orion-soft"]).join("liborion_soft.so");
+    let server = Server::start_with("nvml", &driver, &["--nvml", library.to_str().expect("a path in letters")]);
+    let smi = |arguments: &[&str]| server.output(&tools().join("nvidia-smi"), arguments);
+    let fields = ["--query-gpu=utilization.gpu", "--format=csv,noheader,nounits"];
+    let seen = || smi(&fields).trim_end().to_owned();
+    let listed = smi(&["-L"]);
+    let uuid =
+        listed.split_once("UUID: ").and_then(|(_, rest)| rest.split(')').next()).expect("it is listed").to_owned();
+    let mut program = server.python("hold.py");
+    program.hear();
+    let until = |what: &str, expected: &str| {
+        let (began, mut last) = (std::time::Instant::now(), seen());
+        while last != expected {
+            assert!(began.elapsed().as_secs() < 20, "{what}: {last}");
+            last = seen();
+        }
+    };
+    until("it does not know the GPU", "[N/A]");
+    let worker = server.worker();
+    says(&format!("gpu {uuid} 90 5 4096\nprocess 1\nsample 1 90\n"));
+    until("the worker is in another pid namespace", "[N/A]");
+    says(&format!("gpu {uuid} 90 5 4096\nprocess 1\nsample 1 23\nprocess {worker}\nsample {worker} 67\n"));
+    until("it worked", "67");
+    says(&format!("gpu {uuid} 90 5 4096\nprocess 1\nsample 1 23\nprocess {worker}\n"));
+    until("it was idle", "0");
+    // A GPU that hangs makes it unknown, and keeps nobody.
+    says("stuck\n");
+    until("NVML does not answer", "[N/A]");
+    assert_eq!(program.ask("alloc 4096").split(' ').count(), 2);
+    drop(server);
+    std::fs::remove_dir_all(&folder).expect("removing");
 }
 
 /// Two GPUs that NVLink joins, two vGPUs on one GPU, and one alone.

@@ -1,4 +1,4 @@
-//! Finds NVIDIA's libcuda, and never mistakes Orion's own library for it.
+//! Finds NVIDIA's libraries, and never mistakes Orion's own for them.
 
 use std::fs::File;
 use std::io;
@@ -30,18 +30,31 @@ pub fn driver() -> Option<PathBuf> {
     if !["/dev/nvidiactl", "/dev/dxg"].iter().any(|device| Path::new(device).exists()) {
         return None;
     }
+    library("libcuda.so.1")
+}
+
+/// The library for management that belongs to a driver: beside it, else as [`driver`] is looked for.
+pub fn management(driver: &Path) -> Option<PathBuf> {
+    const NAME: &str = "libnvidia-ml.so.1";
+    // A link to the driver may stand elsewhere than what it leads to.
+    let own = driver.canonicalize().ok();
+    let beside = [Some(driver), own.as_deref()].into_iter().flatten().map(|driver| driver.with_file_name(NAME));
+    beside.filter_map(|p| p.canonicalize().ok()).find(|p| is_real(p)).or_else(|| library(NAME))
+}
+
+fn library(name: &str) -> Option<PathBuf> {
     let listed = std::env::var("LD_LIBRARY_PATH").unwrap_or_default();
     let listed = listed.split(':').filter(|d| !d.is_empty()).map(PathBuf::from);
     let known = FOLDERS.iter().map(PathBuf::from);
-    let folders = listed.chain(known).map(|d| d.join("libcuda.so.1"));
-    folders.chain(from_ldconfig()).filter_map(|p| p.canonicalize().ok()).find(|p| is_real(p))
+    let folders = listed.chain(known).map(|d| d.join(name));
+    folders.chain(from_ldconfig(name)).filter_map(|p| p.canonicalize().ok()).find(|p| is_real(p))
 }
 
-fn from_ldconfig() -> Vec<PathBuf> {
+fn from_ldconfig(name: &str) -> Vec<PathBuf> {
     let Ok(output) = Command::new("/sbin/ldconfig").arg("-p").output() else { return Vec::new() };
     String::from_utf8_lossy(&output.stdout)
         .lines()
-        .filter(|line| line.trim_start().starts_with("libcuda.so.1 ") && line.contains("x86-64"))
+        .filter(|line| line.split_whitespace().next() == Some(name) && line.contains("x86-64"))
         .filter_map(|line| Some(PathBuf::from(line.split("=> ").nth(1)?.trim())))
         .collect()
 }

@@ -53,12 +53,14 @@ pub enum Control {
     Started { vgpus: Vec<Registered> },
 }
 
-/// A vGPU of a session, for oriond's log.
+/// A vGPU of a session, as oriond hears of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Registered {
     /// Which of the session's vGPUs on that GPU it is.
     pub vgpu: u64,
     pub gpu: u64,
+    /// That GPU's own.
+    pub uuid: [u8; 16],
     pub memory_bytes: u64,
 }
 
@@ -99,7 +101,10 @@ impl Control {
             Control::Started { vgpus } => {
                 w.word(5);
                 w.word(vgpus.len() as u64);
-                vgpus.iter().flat_map(|v| [v.vgpu, v.gpu, v.memory_bytes]).for_each(|word| w.word(word));
+                for v in vgpus {
+                    [v.vgpu, v.gpu, v.memory_bytes].into_iter().for_each(|word| w.word(word));
+                    w.bytes(&v.uuid);
+                }
             }
             Control::Assign(a) => {
                 w.word(3);
@@ -142,7 +147,11 @@ impl Control {
                 if count > VGPUS_MAX {
                     return Err(Fault("more vGPUs than there can be"));
                 }
-                let mut one = || Ok(Registered { vgpu: r.word()?, gpu: r.word()?, memory_bytes: r.word()? });
+                let mut one = || {
+                    let (vgpu, gpu, memory_bytes) = (r.word()?, r.word()?, r.word()?);
+                    let uuid = r.bytes()?.try_into().map_err(|_| Fault("a UUID has 16 bytes"))?;
+                    Ok(Registered { vgpu, gpu, uuid, memory_bytes })
+                };
                 Control::Started { vgpus: (0..count).map(|_| one()).collect::<Result<_, Fault>>()? }
             }
             _ => return Err(Fault("unknown control message")),
@@ -323,7 +332,8 @@ mod tests {
         let gpus = vec![Gpu { uuid: [3; 16], name: "GPU".into(), memory_bytes: 1 << 34 }];
         let offer = Offer { driver_version: 13000, devices: vec![Device::default()], peer_access: vec![1] };
         let (failed, log) = (Control::Failed { reason: "no GPU".into() }, Control::Log { text: "a line".into() });
-        let started = Control::Started { vgpus: vec![Registered { vgpu: 1, gpu: 2, memory_bytes: 1 << 40 }] };
+        let started =
+            Control::Started { vgpus: vec![Registered { vgpu: 1, gpu: 2, uuid: [7; 16], memory_bytes: 1 << 40 }] };
         for control in
             [Control::Ready { gpus, offer }, failed, Control::Assign(assign), Control::Assign(guest), log, started]
         {

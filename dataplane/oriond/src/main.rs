@@ -137,6 +137,10 @@ struct Serve {
     /// 9412, or ADDRESS:PORT [default: none]
     #[arg(long, value_parser = parse_metrics, value_name = "[ADDRESS:]PORT")]
     metrics: Option<SocketAddr>,
+    /// Path of NVIDIA's libnvidia-ml.so.1, which is asked how busy GPUs are while somebody looks, or "none"
+    /// [default: beside the driver, else where the loader finds it]
+    #[arg(long, value_name = "PATH")]
+    nvml: Option<String>,
     /// Engine threads [default: half the cores, at most 8]
     #[arg(long, default_value_t = 0, hide_default_value = true)]
     engines: usize,
@@ -430,6 +434,7 @@ fn serve(mut options: Serve, signals: &libc::sigset_t) -> Result<(), String> {
         verbs,
         token,
         pool: options.pool,
+        nvml: nvml(options.nvml.as_deref(), &options.worker.driver)?,
         is_software: options.worker.driver == "soft",
         security,
         engines: options.engines,
@@ -705,6 +710,33 @@ fn keep_from_workers(fd: i32) -> Result<(), String> {
         0 if fd > 2 => Ok(()),
         0 => Err(format!("--ready-fd {fd} is one of the standard descriptors; pass another one")),
         _ => Err(format!("--ready-fd {fd} is no open descriptor: {}", std::io::Error::last_os_error())),
+    }
+}
+
+/// Which library is asked how busy GPUs are, if one is. The software GPU says that itself.
+fn nvml(named: Option<&str>, driver: &str) -> Result<Option<PathBuf>, String> {
+    let is_nvidias = !matches!(driver, "soft" | "echo");
+    match named {
+        Some("none") => Ok(None),
+        Some(path) if !is_nvidias => Err(format!(
+            "--nvml {path} is for NVIDIA's driver, and the software GPU says by itself how busy it is; leave it out, \
+             or give --driver"
+        )),
+        Some(path) if !std::path::Path::new(path).is_file() => {
+            Err(format!("--nvml {path} is not a file; give the path of NVIDIA's libnvidia-ml.so.1, or \"none\""))
+        }
+        Some(path) => Ok(Some(path.into())),
+        None if !is_nvidias => Ok(None),
+        None => {
+            let found = orion_cuda::find::management(std::path::Path::new(driver));
+            if found.is_none() {
+                tracing::info!(
+                    "no libnvidia-ml.so.1 of NVIDIA's was found: how busy GPUs are is not known where their time is \
+                     not divided; see --nvml"
+                );
+            }
+            Ok(found)
+        }
     }
 }
 

@@ -5,6 +5,7 @@
 
 pub mod api;
 pub mod array;
+pub mod busy;
 pub mod calls;
 pub mod capture;
 pub mod clock;

@@ -9,7 +9,7 @@ use orion_cuda::sys::*;
 use crate::api::Raw;
 use crate::context::Context;
 use crate::graph::Work;
-use crate::{cupti, vram};
+use crate::{busy, cupti, vram};
 
 impl Work {
     /// Runs on a stream's thread. After a failure of the context only its consequences remain, so nothing runs.
@@ -25,10 +25,10 @@ impl Work {
                 vram::update(a.base, |r| r.flags |= crate::memory::GRAPH_LIVE);
                 Ok(())
             }
-            Self::Kernel(k) => k.run(c),
-            Self::Copy(copy) => copy.run(),
+            Self::Kernel(k) => busy::during(c.device, || k.run(c)),
+            Self::Copy(copy) => busy::during(c.device, || copy.run()),
             Self::Set(set) => {
-                set.run();
+                busy::during(c.device, || set.run());
                 Ok(())
             }
             Self::Host(call) => {

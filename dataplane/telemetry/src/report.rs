@@ -23,8 +23,35 @@ pub struct Report {
     /// A clock that does not jump.
     pub monotonic_ns: u64,
     pub sessions: Vec<Session>,
-    /// There are more than may be told of at once.
+    /// The node's, in the order of their numbers, once they are known; none in what an earlier version said.
+    #[serde(default)]
+    pub gpus: Vec<Gpu>,
+    /// There are more sessions than may be told of at once.
     pub left_out: u64,
+}
+
+/// A GPU of the node. Who does not see all sessions is told what is known of his own.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gpu {
+    pub gpu: u64,
+    pub uuid: String,
+    pub name: String,
+    pub memory_bytes: u64,
+    /// Of the last second, in which it worked; nothing where that is not known.
+    pub busy_percent: Option<u32>,
+    /// In which its memory was read or written.
+    pub memory_busy_percent: Option<u32>,
+    pub used_bytes: Option<u64>,
+}
+
+/// For what part of the last second a GPU worked for these sessions, if that is known of all that have a vGPU there.
+#[must_use]
+pub fn busy_percent_of(gpu: u64, sessions: &[Session]) -> Option<u32> {
+    // Several vGPUs of a session on one GPU are busy together.
+    let of_session =
+        |session: &Session| session.vgpus.iter().find(|vgpu| vgpu.gpu == gpu).map(|vgpu| vgpu.busy_percent);
+    let parts: Option<Vec<u32>> = sessions.iter().filter_map(of_session).collect();
+    parts.map(|parts| parts.into_iter().fold(0, u32::saturating_add).min(100))
 }
 
 /// One session.
@@ -44,6 +71,9 @@ pub struct Session {
     /// As many as there are in `memory`, once they are known; none in what an earlier version said.
     #[serde(default)]
     pub vgpus: Vec<Vgpu>,
+    /// Whether an arbiter divides the time of its GPUs, and so counts it.
+    #[serde(default)]
+    pub is_divided: bool,
     pub cores: Option<Cores>,
     pub wire: Option<Wire>,
     /// By which it is joined to what others see of the network; none of a session that has no TCP connection.
@@ -127,17 +157,18 @@ pub struct OfClass {
 }
 
 impl Report {
-    /// All but the sessions.
+    /// All but what is said of sessions and GPUs.
     #[must_use]
     pub fn clone_head(&self) -> Report {
-        let Report { version, node, unix_ms, monotonic_ns, sessions: _, left_out } = self;
-        let (node, sessions) = (node.clone(), Vec::new());
+        let Report { version, node, unix_ms, monotonic_ns, sessions: _, gpus: _, left_out } = self;
+        let (node, sessions, gpus) = (node.clone(), Vec::new(), Vec::new());
         Report {
             version: *version,
             node,
             unix_ms: *unix_ms,
             monotonic_ns: *monotonic_ns,
             sessions,
+            gpus,
             left_out: *left_out,
         }
     }
@@ -159,7 +190,7 @@ impl Session {
     /// Whether somebody counts the time that GPUs work for it: nothing is known of it otherwise, and counters say 0.
     #[must_use]
     pub fn gpu_time_is_known(&self) -> bool {
-        self.vgpus.iter().any(|vgpu| vgpu.busy_percent.is_some()) || self.counter(of_session::LEASES) > 0
+        self.is_divided || self.counter(of_session::LEASES) > 0
     }
 
     /// As [`Self::counter`], and nothing where nobody counts it.
@@ -231,13 +262,29 @@ mod tests {
     #[test]
     fn a_session_that_was_recorded_without_its_vgpus_has_none_and_says_nothing_of_the_gpus_time() {
         let vgpus = vec![Vgpu { gpu: 3, busy_percent: Some(0) }];
-        let mut told = serde_json::to_value(Session { session: 4, vgpus, ..Session::default() }).expect("plain data");
+        let session = Session { session: 4, vgpus, is_divided: true, ..Session::default() };
+        let mut told = serde_json::to_value(session).expect("plain data");
         let back: Session = serde_json::from_value(told.clone()).expect("a session");
         assert!(back.gpu_time_is_known() && back.vgpus[0].gpu == 3);
-        assert!(told.as_object_mut().and_then(|fields| fields.remove("vgpus")).is_some());
+        for name in ["vgpus", "is_divided"] {
+            assert!(told.as_object_mut().and_then(|fields| fields.remove(name)).is_some());
+        }
         let back: Session = serde_json::from_value(told).expect("a session");
         assert!(!back.gpu_time_is_known() && back.vgpus.is_empty());
         assert_eq!((back.told(of_session::GPU_TIME), back.told(of_session::IDLE)), (None, Some(0)));
+    }
+
+    #[test]
+    fn a_gpu_works_for_all_its_sessions_together_as_long_as_that_is_known_of_each() {
+        let session = |vgpus: &[(u64, Option<u32>)]| {
+            let vgpus = vgpus.iter().map(|(gpu, busy_percent)| Vgpu { gpu: *gpu, busy_percent: *busy_percent });
+            Session { vgpus: vgpus.collect(), ..Session::default() }
+        };
+        let mut sessions = vec![session(&[(0, Some(30)), (0, Some(30)), (1, Some(70))]), session(&[(1, Some(60))])];
+        let told = |sessions: &[Session]| [0, 1, 2].map(|gpu| busy_percent_of(gpu, sessions));
+        assert_eq!(told(&sessions), [Some(30), Some(100), Some(0)]);
+        sessions.push(session(&[(1, None)]));
+        assert_eq!(told(&sessions), [Some(30), None, Some(0)]);
     }
 
     #[test]

@@ -94,7 +94,7 @@ fn of_programs(index: usize, device: &hello::Device, programs: &[Program]) -> Us
     Usage { total, used }
 }
 
-/// Also who has a session asks the server: the arbiter there counts.
+/// Also who has a session asks the server, which measures.
 unsafe extern "C" fn busy(index: usize, percent: *mut u32) -> CUresult {
     code(attach::greet().and_then(|greeted| {
         greeted.devices.get(index).ok_or(CUDA_ERROR_INVALID_DEVICE)?;
@@ -105,11 +105,11 @@ unsafe extern "C" fn busy(index: usize, percent: *mut u32) -> CUresult {
     }))
 }
 
-/// For how much of the last second a device worked for these programs, where that is known: they take turns.
+/// For how much of the last second a device worked for these programs, if that is known of each: for nobody it did not.
 fn busy_for(index: usize, programs: &[Program]) -> u32 {
     let vgpus = programs.iter().flat_map(|p| &p.vgpus).filter(|vgpu| vgpu.device as usize == index);
-    let known = vgpus.map(|vgpu| vgpu.busy_percent).filter(|busy| *busy != UNKNOWN);
-    known.reduce(|one, other| (one + other).min(100)).unwrap_or(UNKNOWN)
+    let add = |sum: u32, vgpu: &Use| (vgpu.busy_percent != UNKNOWN).then(|| (sum + vgpu.busy_percent).min(100));
+    vgpus.into_iter().try_fold(0, add).unwrap_or(UNKNOWN)
 }
 
 unsafe extern "C" fn processes(processes: *mut Process, room: usize, count: *mut usize) -> CUresult {

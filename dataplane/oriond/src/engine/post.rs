@@ -21,6 +21,8 @@ pub enum Mail {
     SessionOver(u64),
     /// Their sessions have to end.
     LeasesOver(Vec<LeaseId>),
+    /// It was looked how busy GPUs are.
+    Measured,
     /// Certificates may be on the list that were not.
     Revoked,
     Stop,

@@ -32,6 +32,7 @@ use super::settings::Settings;
 use super::spread::{Clock, Loads, Look};
 use super::watch;
 use super::watch::directory::Directory;
+use super::watch::utilization::Utilization;
 use super::workers::nursery;
 
 /// The engines, running.
@@ -75,7 +76,15 @@ pub fn start(settings: Settings) -> Result<Engines, String> {
     }
     let loads = Arc::new(Loads::new(count));
     let (pool, stats, metrics) = (settings.pool.clone(), settings.stats.clone(), settings.metrics);
-    let directory = Arc::new(Directory::new());
+    let utilization = match settings.nvml.clone() {
+        None => Utilization::default(),
+        Some(library) => {
+            let door = posts[0].clone();
+            Utilization::start(library, move || door.post(Mail::Measured))
+                .map_err(|e| format!("starting the thread that asks NVML failed: {e}"))?
+        }
+    };
+    let directory = Arc::new(Directory::new(utilization, settings.is_software));
     let door = Door::new(settings, posts.clone(), loads.clone(), nursery, book.clone(), directory.clone())?;
     let mut sockets = Vec::new();
     if let Some((path, book)) = pool.zip(book) {

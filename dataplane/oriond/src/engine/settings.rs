@@ -27,6 +27,8 @@ pub struct Settings {
     pub stats: Option<PathBuf>,
     pub metrics: Option<SocketAddr>,
     pub is_software: bool,
+    /// NVIDIA's library for management, which is asked how busy GPUs are.
+    pub nvml: Option<PathBuf>,
     /// About whoever comes over a network, where somebody can.
     pub security: Option<Arc<Security>>,
     pub engines: usize,

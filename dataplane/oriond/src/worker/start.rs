@@ -22,7 +22,7 @@ use orion_wire::view::{ATTRIBUTES, Offer};
 use crate::attach::{Assign, Attachment, Control, Registered, lent, recv_control, send_control, share};
 use crate::lines;
 use crate::meter::Meter;
-use crate::seat::{Bell, Page};
+use crate::seat::{Bell, Page, now_ns};
 use crate::worker::calls::generated;
 use crate::worker::drift::Drift;
 use crate::worker::driver::{cupti, load as driver, log as driver_log};
@@ -348,9 +348,12 @@ fn serve(
         warm.vgpus.iter().map(|vgpu| driver::describe(warm.driver, vgpu.device, vgpu.before)).collect::<Vec<_>>();
     limit(&mut devices, &limits);
     meter.begin(&devices.iter().map(|device| device.total_memory).collect::<Vec<_>>());
-    let registered = registered(&warm.vgpus, &devices);
-    let ledger = ledger(&limits, &devices, &meter);
     let is_software = driver::is_software(&options.driver);
+    if is_software {
+        show_work(&meter, &warm.vgpus);
+    }
+    let registered = registered(&warm, &devices);
+    let ledger = ledger(&limits, &devices, &meter);
     let accounts =
         ledger.as_ref().map(|ledger| Accounts::new(ledger.clone(), driver::rounding(&options.driver), is_software));
     let welcome = Welcome {
@@ -413,6 +416,17 @@ fn serve(
     }
 }
 
+/// The software GPU says when it works; vGPUs that share a device work together.
+fn show_work(meter: &Arc<Meter>, vgpus: &[Vgpu]) {
+    let (meter, devices) = (Arc::clone(meter), vgpus.iter().map(|vgpu| vgpu.device as usize).collect::<Vec<_>>());
+    meter.measures(now_ns());
+    orion_soft::busy::observe(move |device, works| {
+        let now_ns = now_ns();
+        let its = devices.iter().enumerate().filter(|(_, its)| **its == device);
+        its.for_each(|(vgpu, _)| meter.works(vgpu, works, now_ns));
+    });
+}
+
 /// Who counts the session's memory, where it has a limit.
 fn ledger(limits: &[Option<u64>], devices: &[Device], meter: &Arc<Meter>) -> Option<Arc<Mutex<Ledger>>> {
     limits.iter().any(Option::is_some).then(|| {
@@ -458,14 +472,17 @@ fn watch(
     started.map(drop).map_err(|e| format!("starting the watcher failed: {e}"))
 }
 
-/// What oriond's log has of a session's vGPUs.
-fn registered(vgpus: &[Vgpu], devices: &[Device]) -> Vec<Registered> {
+/// What oriond hears of a session's vGPUs.
+fn registered(warm: &Warm, devices: &[Device]) -> Vec<Registered> {
+    let uuid_of =
+        |device| warm.devices.iter().zip(&warm.gpus).find(|(its, _)| **its == device).map(|(_, gpu)| gpu.uuid);
     let one = |(vgpu, device): (&Vgpu, &Device)| Registered {
         vgpu: u64::from(vgpu.before),
         gpu: vgpu.device as u64,
+        uuid: uuid_of(vgpu.device).expect("a vGPU lies on one of the devices"),
         memory_bytes: device.total_memory,
     };
-    vgpus.iter().zip(devices).map(one).collect()
+    warm.vgpus.iter().zip(devices).map(one).collect()
 }
 
 #[cfg(test)]

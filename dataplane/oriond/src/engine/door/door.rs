@@ -43,7 +43,8 @@ use crate::engine::settings::Settings;
 use crate::engine::spread::{Account, Loads};
 use crate::engine::time::arbiters::{Arbiters, Seats};
 use crate::engine::time::policy;
-use crate::engine::watch::directory::{Directory, Watched};
+use crate::engine::watch::directory::{Directory, OnGpu, Watched};
+use crate::engine::watch::utilization::PATIENCE;
 use crate::engine::workers::nursery::{Order, socketpair};
 use crate::engine::workers::{News, Serving, Sizes, Workers};
 use crate::meter::Meter;
@@ -89,6 +90,8 @@ pub struct Door {
     stopping: Option<Instant>,
     look_after: Instant,
     waiting_look_after: Instant,
+    /// Until when who has asked waits for what is measured.
+    measured_by: Option<Instant>,
 }
 
 struct Guest {
@@ -132,6 +135,7 @@ impl Door {
             stopping: None,
             look_after: Instant::now(),
             waiting_look_after: Instant::now(),
+            measured_by: None,
         })
     }
 
@@ -156,6 +160,7 @@ impl Door {
         let first = greetings
             .chain(self.sessions.next_deadline())
             .chain(waiting)
+            .chain(self.measured_by)
             .chain(self.workers.again_after())
             .chain(stopping)
             .chain(self.listeners.again_after())
@@ -178,6 +183,9 @@ impl Door {
         if now >= self.waiting_look_after && !self.waiting.is_empty() {
             self.waiting_look_after = now + WAITING_LOOK_INTERVAL;
             self.forget_who_left(core);
+        }
+        if self.measured_by.is_some_and(|by| now >= by) {
+            self.tell_the_curious(core);
         }
         for late in self.sessions.late(now) {
             self.workers.kill(late.worker, late.session, late.why);
@@ -228,6 +236,7 @@ impl Door {
             }
             Mail::SessionOver(session) => self.sessions.left(session),
             Mail::Revoked => self.end_who_is_revoked(),
+            Mail::Measured => self.tell_the_curious(core),
             Mail::LeasesOver(ids) => ids.into_iter().for_each(|id| self.lease_is_over(core, id)),
             Mail::Kick(_) | Mail::Carry(..) | Mail::Join(_) | Mail::Stop => unreachable!("the engine handles these"),
         }
@@ -472,15 +481,21 @@ impl Door {
         self.tell_the_curious(core);
     }
 
-    /// Whoever has asked, once a worker has said what there is.
+    /// Whoever has asked, once a worker has said what there is, and, if there are sessions, it is known how busy they
+    /// keep their GPUs.
     fn tell_the_curious(&mut self, core: &mut Core) {
         let Some(offer) = self.offer.clone() else { return self.fill_pool() };
+        if !self.curious.is_empty() && self.sessions.len() > 0 && !self.directory.utilization.look() {
+            self.measured_by = Some(Instant::now() + PATIENCE);
+            return;
+        }
+        self.measured_by = None;
         for slot in std::mem::take(&mut self.curious) {
             let g = self.greetings.get_mut(&slot).expect("it waits");
             let asks = g.client.as_ref().expect("it has asked");
             let shown = match &g.looks_with {
-                None => Ok(view(&offer, self.sessions.in_use(), asks, self.one_tenant)),
-                Some(lease) => view_of_lease(&offer, lease, self.sessions.use_of(lease.id), asks),
+                None => Ok(view(&offer, self.sessions.in_use(&self.directory), asks, self.one_tenant)),
+                Some(lease) => view_of_lease(&offer, lease, self.sessions.use_of(lease.id, &self.directory), asks),
             };
             match shown {
                 Ok(view) => {
@@ -591,6 +606,7 @@ impl Door {
     fn heard_of_workers(&mut self, core: &mut Core, news: News) {
         match news {
             News::Warm(gpus, offer) => {
+                self.directory.has_gpus(&gpus);
                 self.leases.as_ref().inspect(|book| book.has_gpus(gpus));
                 self.offer.get_or_insert(offer);
                 self.tell_the_curious(core);
@@ -616,16 +632,15 @@ impl Door {
 
     /// The session's vGPUs are known, and so is on which GPUs it has to wait for its turn.
     fn takes_seats(&mut self, session: u64, vgpus: &[Registered]) {
-        let Some(of_session) = self.sessions.get_mut(session) else { return };
-        let gpus: Vec<u64> = vgpus.iter().map(|vgpu| vgpu.gpu).collect();
+        let Some(of_session) = self.sessions.get(session) else { return };
+        let on = |vgpu: &Registered, seat| OnGpu { gpu: vgpu.gpu, uuid: vgpu.uuid, seat };
         let Some(seats) = &of_session.seats else {
-            return self.directory.has_vgpus(session, gpus.into_iter().map(|gpu| (gpu, None)).collect());
+            return self.directory.has_vgpus(session, vgpus.iter().map(|vgpu| on(vgpu, None)).collect());
         };
+        let gpus: Vec<u64> = vgpus.iter().map(|vgpu| vgpu.gpu).collect();
         let seated = seats.shares.by_gpu(&gpus);
-        let place = |gpu: &u64| seated.iter().position(|(of, _)| of == gpu).expect("each of them has one");
-        of_session.places = gpus.iter().map(place).collect();
-        let places = of_session.places.iter().map(|place| Some(*place).filter(|place| *place < SEATS_MAX));
-        self.directory.has_vgpus(session, gpus.iter().copied().zip(places).collect());
+        let seat = |gpu: u64| seated.iter().position(|(of, _)| *of == gpu).filter(|seat| *seat < SEATS_MAX);
+        self.directory.has_vgpus(session, vgpus.iter().map(|vgpu| on(vgpu, seat(vgpu.gpu))).collect());
         let tenant = of_session.lease.as_ref().map(|held| held.lease.tenant.as_str());
         let owner = owner_of(tenant, of_session.client.source);
         if let Err(error) = self.arbiters.join(session, owner, vgpus, seats) {
@@ -766,7 +781,6 @@ impl Door {
             identity: g.identity.take(),
             meter,
             seats,
-            places: Vec::new(),
         };
         self.directory.begins(session, watched(&begun, &g.socket, pid, page, g.peer, g.carrier));
         self.sessions.begin(session, begun);

@@ -2,7 +2,6 @@
 //! one that should be over is ended.
 
 use std::collections::HashMap;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -15,8 +14,8 @@ use super::view::Client;
 use crate::engine::carrier::contract;
 use crate::engine::leases::book::Held;
 use crate::engine::time::arbiters::Seats;
+use crate::engine::watch::directory::Directory;
 use crate::meter::Meter;
-use crate::seat::SEATS_MAX;
 
 /// A worker whose client is gone and that does not end by itself is killed after this.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -41,18 +40,13 @@ pub struct Session {
     pub meter: Arc<Meter>,
     /// Where the time of its GPUs is divided.
     pub seats: Option<Seats>,
-    /// The seat of each of its vGPUs there, once that is known.
-    pub places: Vec<usize>,
 }
 
 impl Session {
-    /// What its vGPUs use, in the order of what is offered. How busy they are only the arbiters measure.
-    fn uses(&self) -> Vec<Use> {
-        let busy_percent = |vgpu: usize| {
-            let place = self.places.get(vgpu).filter(|place| **place < SEATS_MAX);
-            let seat = self.seats.as_ref().zip(place).map(|(seats, place)| seats.page.seat(*place));
-            seat.map_or(UNKNOWN, |seat| seat.of_arbiter.busy_percent.load(Ordering::Relaxed))
-        };
+    /// What its vGPUs use, in the order of what is offered.
+    fn uses(&self, number: u64, directory: &Directory) -> Vec<Use> {
+        let busy = directory.busy_percents(number);
+        let busy_percent = |vgpu: usize| busy.get(vgpu).copied().flatten().unwrap_or(UNKNOWN);
         let all = self.meter.read().into_iter().enumerate();
         all.map(|(i, r)| Use { device: i as u32, total: r.total, used: r.used, busy_percent: busy_percent(i) })
             .collect()
@@ -93,8 +87,8 @@ impl Sessions {
     }
 
     /// Who they are for, and what their vGPUs use.
-    pub fn in_use(&self) -> impl Iterator<Item = (&Client, Vec<Use>)> {
-        self.0.values().map(|s| (&s.client, s.uses()))
+    pub fn in_use(&self, directory: &Directory) -> impl Iterator<Item = (&Client, Vec<Use>)> {
+        self.0.iter().map(|(number, s)| (&s.client, s.uses(*number, directory)))
     }
 
     /// The session and the worker of a lease.
@@ -103,8 +97,8 @@ impl Sessions {
     }
 
     /// Who has a session by this lease, and what its vGPUs use.
-    pub fn use_of(&self, id: LeaseId) -> Option<(&Client, Vec<Use>)> {
-        self.with_lease(id).map(|(_, s)| (&s.client, s.uses()))
+    pub fn use_of(&self, id: LeaseId, directory: &Directory) -> Option<(&Client, Vec<Use>)> {
+        self.with_lease(id).map(|(number, s)| (&s.client, s.uses(number, directory)))
     }
 
     fn with_lease(&self, id: LeaseId) -> Option<(u64, &Session)> {
@@ -185,7 +179,6 @@ mod tests {
             identity: None,
             meter,
             seats: None,
-            places: Vec::new(),
         }
     }
 

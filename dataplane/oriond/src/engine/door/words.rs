@@ -48,7 +48,7 @@ mod tests {
 
     #[test]
     fn vgpus_are_listed_as_the_original_lists_them() {
-        let of = |vgpu, gpu| Registered { vgpu, gpu, memory_bytes: 15500 << 20 };
+        let of = |vgpu, gpu| Registered { vgpu, gpu, uuid: [0; 16], memory_bytes: 15500 << 20 };
         assert_eq!(list(&[of(0, 0), of(0, 1)]), "0:0:15500,0:1:15500");
     }
 }

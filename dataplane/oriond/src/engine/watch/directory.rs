@@ -6,14 +6,17 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use orion_telemetry::events::of_session;
-use orion_telemetry::report::{Client, Memory, Report, SESSIONS_MAX, Session, VERSION, Vgpu};
+use orion_telemetry::report::{self, Client, Memory, Report, SESSIONS_MAX, Session, VERSION, Vgpu};
 use orion_telemetry::{Page, probe};
+use orion_wire::agent::Gpu;
+use orion_wire::lease::gpu_name;
 
 use super::system;
+use super::utilization::Utilization;
 use crate::engine::carrier::contract;
 use crate::engine::peer::Source;
 use crate::engine::time::arbiters::Seats;
-use crate::meter::Meter;
+use crate::meter::{Meter, Reading};
 use crate::seat::OfArbiter;
 
 /// Characters of what a client says of itself: it becomes a label.
@@ -23,6 +26,11 @@ pub struct Directory {
     node: String,
     begun: Instant,
     sessions: Mutex<BTreeMap<u64, Arc<Watched>>>,
+    /// The node's, once a worker has found them.
+    gpus: OnceLock<Vec<Gpu>>,
+    /// What the driver says of them, where somebody asks it.
+    pub utilization: Utilization,
+    is_software: bool,
 }
 
 /// A session, from when it has a worker.
@@ -47,8 +55,17 @@ pub struct Watched {
     pub place: OnceLock<system::Place>,
     /// Where the time of its GPUs is divided.
     pub seats: Option<Seats>,
-    /// Of each of its vGPUs, once they are known: on which GPU it lies, and the seat there.
-    pub vgpus: OnceLock<Vec<(u64, Option<usize>)>>,
+    /// Of each of its vGPUs, once they are known.
+    pub vgpus: OnceLock<Vec<OnGpu>>,
+}
+
+/// Where a vGPU lies.
+#[derive(Debug, Clone)]
+pub struct OnGpu {
+    pub gpu: u64,
+    pub uuid: [u8; 16],
+    /// Of its session on that GPU.
+    pub seat: Option<usize>,
 }
 
 /// Whose sessions somebody sees.
@@ -59,8 +76,15 @@ pub enum Sees {
 }
 
 impl Directory {
-    pub fn new() -> Directory {
-        Directory { node: system::host_name(), begun: Instant::now(), sessions: Mutex::default() }
+    pub fn new(utilization: Utilization, is_software: bool) -> Directory {
+        Directory {
+            node: system::host_name(),
+            begun: Instant::now(),
+            sessions: Mutex::default(),
+            gpus: OnceLock::new(),
+            utilization,
+            is_software,
+        }
     }
 
     fn sessions(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Watched>>> {
@@ -79,8 +103,12 @@ impl Directory {
         }
     }
 
+    pub fn has_gpus(&self, gpus: &[Gpu]) {
+        self.gpus.get_or_init(|| gpus.to_vec());
+    }
+
     /// Its worker has said on which GPUs its vGPUs lie.
-    pub fn has_vgpus(&self, session: u64, vgpus: Vec<(u64, Option<usize>)>) {
+    pub fn has_vgpus(&self, session: u64, vgpus: Vec<OnGpu>) {
         if let Some(watched) = self.sessions().get(&session) {
             let _ = watched.vgpus.set(vgpus);
         }
@@ -92,26 +120,65 @@ impl Directory {
         }
     }
 
+    /// How busy a session keeps the GPUs of its vGPUs, as far as that is known now.
+    pub fn busy_percents(&self, session: u64) -> Vec<Option<u32>> {
+        let watched = self.sessions().get(&session).map(Arc::clone);
+        watched.map_or_else(Vec::new, |watched| watched.busy_percents(&watched.meter.read(), &self.utilization))
+    }
+
+    /// Waits for what is measured when somebody asks.
     pub fn report(&self, sees: Sees) -> Report {
+        self.utilization.wait();
         // Read without the lock, for an engine may want it.
         let is_seen = |watched: &Watched| sees == Sees::All || sees == Sees::Of(watched.source);
         let mut seen: Vec<(u64, Arc<Watched>)> =
             self.sessions().iter().filter(|(_, w)| is_seen(w)).map(|(n, w)| (*n, Arc::clone(w))).collect();
         let left_out = seen.len().saturating_sub(SESSIONS_MAX) as u64;
         seen.truncate(SESSIONS_MAX);
+        let report = |(number, watched): (u64, Arc<Watched>)| watched.report(number, &self.utilization);
+        let sessions: Vec<Session> = seen.into_iter().map(report).collect();
         Report {
             version: VERSION,
             node: self.node.clone(),
             unix_ms: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64),
             monotonic_ns: self.begun.elapsed().as_nanos() as u64,
-            sessions: seen.into_iter().map(|(number, watched)| watched.report(number)).collect(),
+            gpus: self.report_gpus(sees, &sessions),
+            sessions,
             left_out,
         }
+    }
+
+    /// Who sees all is told of a GPU what the driver says of the whole, and others what is known of their own. The
+    /// software GPU has no work, and memory in use, but that of sessions.
+    fn report_gpus(&self, sees: Sees, sessions: &[Session]) -> Vec<report::Gpu> {
+        let all = self.gpus.get().map_or(&[][..], Vec::as_slice);
+        let gpu = |(number, gpu): (u64, &Gpu)| {
+            let uuid = gpu_name(&gpu.uuid);
+            let whole = self.utilization.gpu(&uuid).filter(|_| sees == Sees::All).unwrap_or_default();
+            let uses = sessions.iter().flat_map(|session| session.vgpus.iter().zip(&session.memory));
+            let uses: Vec<u64> = uses.filter(|(vgpu, _)| vgpu.gpu == number).map(|(_, memory)| memory.used).collect();
+            let is_told = self.is_software || sees != Sees::All || !uses.is_empty();
+            report::Gpu {
+                gpu: number,
+                uuid,
+                name: gpu.name.clone(),
+                memory_bytes: gpu.memory_bytes,
+                busy_percent: whole
+                    .busy_percent
+                    .or_else(|| report::busy_percent_of(number, sessions).filter(|_| is_told)),
+                memory_busy_percent: whole.memory_busy_percent,
+                used_bytes: whole
+                    .used_bytes
+                    .or_else(|| self.is_software.then(|| uses.into_iter().fold(0, u64::saturating_add))),
+            }
+        };
+        (0..).zip(all).map(gpu).collect()
     }
 }
 
 impl Watched {
-    fn report(&self, number: u64) -> Session {
+    fn report(&self, number: u64, utilization: &Utilization) -> Session {
+        let metered = self.meter.read();
         let place = self.place.get_or_init(|| system::place(self.local_pid));
         let carried = self.carried.get().and_then(Weak::upgrade);
         let mut session = Session {
@@ -129,36 +196,52 @@ impl Watched {
             age_ms: self.begun.elapsed().as_millis() as u64,
             worker_pid: self.worker_pid,
             entitled_percent: self.ratio,
-            memory: self.meter.read().iter().map(|r| Memory { used: r.used, limit: r.total }).collect(),
+            memory: metered.iter().map(|r| Memory { used: r.used, limit: r.total }).collect(),
             cores: system::cores(self.worker_pid),
             wire: carried.as_ref().and_then(|carried| carried.wire()),
             connections: carried.map_or_else(Vec::new, |carried| carried.connections()),
             ..Session::default()
         };
         session.has(&self.page.read());
+        let vgpus = self.vgpus.get().map_or(&[][..], Vec::as_slice);
+        let busy = self.busy_percents(&metered, utilization);
+        session.vgpus = vgpus.iter().zip(busy).map(|(on, busy_percent)| Vgpu { gpu: on.gpu, busy_percent }).collect();
         self.tell_of_time(&mut session);
         session
+    }
+
+    /// What an arbiter counts where it divides a GPU's time; else what the driver says of the worker's process; else
+    /// what the worker says, whose GPU is a software one.
+    fn busy_percents(&self, metered: &[Reading], utilization: &Utilization) -> Vec<Option<u32>> {
+        // Its worker has said how many there are a moment before it says where.
+        let vgpus = self.vgpus.get().map_or(&[][..], Vec::as_slice);
+        let busy = |vgpu: usize| {
+            let (on, reading) = (vgpus.get(vgpu), metered.get(vgpu));
+            let counted = || Some(self.seat(on?.seat)?.busy_percent.load(Ordering::Relaxed));
+            let measured = || utilization.of(&gpu_name(&on?.uuid), self.worker_pid as u32);
+            counted().or_else(measured).or_else(|| reading?.busy_percent)
+        };
+        (0..vgpus.len().max(metered.len())).map(busy).collect()
+    }
+
+    fn seat(&self, seat: Option<usize>) -> Option<&OfArbiter> {
+        Some(&self.seats.as_ref()?.page.seat(seat?).of_arbiter)
     }
 
     /// What the arbiters count. A session that never waits for its turn has no word of that on its own page.
     fn tell_of_time(&self, session: &mut Session) {
         let Some(vgpus) = self.vgpus.get() else { return };
-        let seat = |seat: &Option<usize>| Some(&self.seats.as_ref()?.page.seat((*seat)?).of_arbiter);
-        let tell = |(gpu, at): &(u64, Option<usize>)| {
-            let busy_percent = seat(at).map(|seat| seat.busy_percent.load(Ordering::Relaxed));
-            Vgpu { gpu: *gpu, busy_percent }
-        };
-        session.vgpus = vgpus.iter().map(tell).collect();
         // Several vGPUs on one GPU have one seat there.
-        let seats: BTreeSet<Option<usize>> = vgpus.iter().map(|(_, at)| *at).collect();
+        let seats: BTreeSet<Option<usize>> = vgpus.iter().map(|on| on.seat).collect();
         let words = [
             (of_session::GPU_TIME, (|seat| &seat.used_ns) as fn(&OfArbiter) -> &AtomicU64),
             (of_session::LEASES, |seat| &seat.leases),
             (of_session::LEASE_OVERRUN, |seat| &seat.overrun_ns),
         ];
         for (event, of) in words {
-            let told = seats.iter().filter_map(seat).map(|seat| of(seat).load(Ordering::Relaxed));
+            let told = seats.iter().filter_map(|seat| self.seat(*seat)).map(|seat| of(seat).load(Ordering::Relaxed));
             if let Some(sum) = told.reduce(u64::saturating_add) {
+                session.is_divided = true;
                 session.counters.insert(event.name.to_owned(), sum);
             }
         }
@@ -194,11 +277,16 @@ pub mod tests {
         }
     }
 
+    /// A vGPU on a GPU.
+    pub fn on(gpu: u64, seat: Option<usize>) -> OnGpu {
+        OnGpu { gpu, uuid: [gpu as u8; 16], seat }
+    }
+
     #[test]
     fn what_nobody_measures_is_not_told_and_two_vgpus_of_one_gpu_have_one_seat() {
-        let directory = Directory::new();
+        let directory = Directory::new(Utilization::default(), true);
         directory.begins(1, watched(Source::User(7)));
-        directory.has_vgpus(1, vec![(3, None)]);
+        directory.has_vgpus(1, vec![on(3, None)]);
         let session = directory.report(Sees::All).sessions.remove(0);
         assert_eq!(session.vgpus, [Vgpu { gpu: 3, busy_percent: None }]);
         assert!(!session.gpu_time_is_known());
@@ -207,7 +295,7 @@ pub mod tests {
         seats.page.seat(0).show_ledger(&ledger);
         seats.page.seat(0).of_arbiter.busy_percent.store(41, Ordering::Relaxed);
         directory.begins(2, Watched { seats: Some(seats), ..watched(Source::User(7)) });
-        directory.has_vgpus(2, vec![(3, Some(0)), (3, Some(0))]);
+        directory.has_vgpus(2, vec![on(3, Some(0)), on(3, Some(0))]);
         let session = directory.report(Sees::All).sessions.remove(1);
         assert_eq!(session.vgpus, [Vgpu { gpu: 3, busy_percent: Some(41) }; 2]);
         assert!(session.gpu_time_is_known());
@@ -216,7 +304,7 @@ pub mod tests {
 
     #[test]
     fn everybody_sees_his_own_sessions_and_its_owner_all() {
-        let directory = Directory::new();
+        let directory = Directory::new(Utilization::default(), true);
         directory.begins(1, watched(Source::User(7)));
         directory.begins(2, watched(Source::User(8)));
         directory.begins(3, watched(Source::V4([10, 0, 0, 7])));

@@ -337,7 +337,8 @@ mod tests {
     use orion_telemetry::OwnPage;
 
     use super::super::directory::Watched;
-    use super::super::directory::tests::watched;
+    use super::super::directory::tests::{on, watched};
+    use super::super::utilization::Utilization;
     use super::*;
     use crate::engine::peer::Source;
     use crate::engine::time::arbiters::Seats;
@@ -347,7 +348,9 @@ mod tests {
     fn whoever_asks_for_nothing_gives_way_to_who_asks() {
         use std::io::{Read, Write};
         use std::net::TcpStream;
-        let address = open("127.0.0.1:0".parse().expect("an address"), Arc::new(Directory::new())).expect("a port");
+        let address =
+            open("127.0.0.1:0".parse().expect("an address"), Arc::new(Directory::new(Utilization::default(), true)))
+                .expect("a port");
         let connect = || {
             let socket = TcpStream::connect(address).expect("it listens");
             socket.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout");
@@ -383,9 +386,9 @@ mod tests {
             "orion_vgpu_busy_ratio{",
         ];
         let told = |seats: Option<Seats>| {
-            let (directory, at) = (Directory::new(), seats.as_ref().map(|_| 0));
+            let (directory, at) = (Directory::new(Utilization::default(), true), seats.as_ref().map(|_| 0));
             directory.begins(5, Watched { seats, ..watched(Source::User(7)) });
-            directory.has_vgpus(5, vec![(3, at)]);
+            directory.has_vgpus(5, vec![on(3, at)]);
             let text = text(directory.report(Sees::All)).expect("text");
             of.map(|start| text.lines().any(|line| line.starts_with(start) && line.ends_with("} 0.0")))
         };
@@ -395,7 +398,7 @@ mod tests {
 
     #[test]
     fn sessions_are_told_with_who_they_are_for() {
-        let directory = Directory::new();
+        let directory = Directory::new(Utilization::default(), true);
         let session = watched(Source::User(7));
         let page = OwnPage::map(session.page.fd()).expect("the same page");
         page.line(Class::Launch)[of_class::CALLS.index].store(3, std::sync::atomic::Ordering::Relaxed);

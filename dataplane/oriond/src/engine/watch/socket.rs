@@ -85,13 +85,14 @@ mod tests {
     use orion_telemetry::report::Report;
 
     use super::super::directory::tests::watched;
+    use super::super::utilization::Utilization;
     use super::*;
 
     #[test]
     fn who_connects_is_told_and_who_reads_a_little_at_a_time_holds_nobody_up() {
         let folder = std::env::temp_dir().join(format!("orion-stats-{}", std::process::id()));
         let path = folder.join("oriond.stats.sock");
-        let directory = Arc::new(Directory::new());
+        let directory = Arc::new(Directory::new(Utilization::default(), true));
         // More than a socket keeps for who does not read.
         for session in 0..1000 {
             directory.begins(session, watched(Source::User(7)));
