@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod certificates;
+pub mod dmon;
 pub mod pmon;
 pub mod smi;
 pub mod stats;

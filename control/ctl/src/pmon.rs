@@ -36,10 +36,20 @@ impl Stamps {
         let [date, time] = letters(text, ['D', 'T'])?;
         Ok(Stamps { date, time })
     }
+
+    /// What a line over the columns begins with.
+    pub(crate) fn head(self, date: &str, time: &str) -> String {
+        let mut out = "#".to_owned();
+        let words = [(self.date, date, 9), (self.time, time, 10)];
+        words.iter().filter(|word| word.0).for_each(|(_, word, width)| {
+            let _ = write!(out, "{word:<width$}");
+        });
+        out
+    }
 }
 
 /// Which of both a text has; it has one, and nothing else.
-fn letters(text: &str, [one, other]: [char; 2]) -> Result<[bool; 2], String> {
+pub(crate) fn letters(text: &str, [one, other]: [char; 2]) -> Result<[bool; 2], String> {
     match text.chars().find(|c| ![one, other].contains(c)) {
         _ if text.is_empty() => Err(format!("it is {one}, {other} or {one}{other}")),
         Some(wrong) => Err(format!("there is no {wrong:?}: it is {one}, {other} or {one}{other}")),
@@ -86,12 +96,8 @@ fn rows<'a>(report: &'a Report, gpus: &[u64]) -> Vec<Row<'a>> {
 /// The two lines over the columns.
 #[must_use]
 pub fn head(columns: Columns, stamps: Stamps) -> String {
-    let line = |first: &str, date: &str, time: &str, gpu: &str, pid: &str, kind: &str, of: &[&str], last: &str| {
-        let mut out = first.to_owned();
-        let words = [(stamps.date, date, 9), (stamps.time, time, 10)];
-        words.iter().filter(|word| word.0).for_each(|(_, word, width)| {
-            let _ = write!(out, "{word:<width$}");
-        });
+    let line = |date: &str, time: &str, gpu: &str, pid: &str, kind: &str, of: &[&str], last: &str| {
+        let mut out = stamps.head(date, time);
         let _ = write!(out, "{gpu:>4} {pid:>11} {kind:>6}");
         of.iter().for_each(|word| {
             let _ = write!(out, " {word:>6}");
@@ -107,8 +113,8 @@ pub fn head(columns: Columns, stamps: Stamps) -> String {
         names.extend(["fb", "ccpm"]);
         units.extend(["MB"; 2]);
     }
-    line("#", "Date", "Time", "gpu", "pid", "type", &names, "command")
-        + &line("#", "YYYYMMDD", "HH:MM:SS", "Idx", "#", "C/G", &units, "name")
+    line("Date", "Time", "gpu", "pid", "type", &names, "command")
+        + &line("YYYYMMDD", "HH:MM:SS", "Idx", "#", "C/G", &units, "name")
 }
 
 /// A line for each program on each GPU. What Orion does not measure is `-`, as where there is no program at all.

@@ -1,4 +1,4 @@
-//! `orion-smi`: the vGPUs that a pool has lent, in the original's table, and the programs on a node's GPUs.
+//! `orion-smi`: the vGPUs that a pool has lent, in the original's table, and a node's GPUs and the programs on them.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -7,11 +7,12 @@ use std::time::Duration;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use orion_ctl::pmon::{self, Columns, Stamps};
 use orion_ctl::stats::{ask, default_socket};
-use orion_ctl::{Place, said, smi};
+use orion_ctl::{Place, dmon, said, smi};
 use orion_proto::{Allocations, Devices, ListAllocationsRequest, ListDevicesRequest};
+use orion_telemetry::report::Report;
 use serde_json::json;
 
-/// Shows the vGPUs that a pool has lent, or the programs on this node's GPUs
+/// Shows the vGPUs that a pool has lent, or this node's GPUs and the programs on them
 #[derive(Parser)]
 #[command(version, name = "orion-smi")]
 struct Options {
@@ -37,14 +38,37 @@ struct Options {
 #[derive(Subcommand)]
 enum Action {
     Pmon(Pmon),
+    Dmon(Dmon),
 }
 
 /// The programs on this node's GPUs, a line each, in the columns of `nvidia-smi pmon`
 ///
 /// Whoever runs oriond sees all of them, and others their own. `sm` is the part of the last second in which the GPU
-/// worked for the program; it is known where the GPU's time is divided. What Orion does not measure is -.
+/// worked for the program. What is not known is -.
 #[derive(Args)]
 struct Pmon {
+    /// What is shown: u how busy programs keep their GPU, m their memory
+    #[arg(short = 's', long = "select", value_name = "um", default_value = "u", value_parser = Columns::parse)]
+    select: Columns,
+    #[command(flatten)]
+    looks: Looks,
+}
+
+/// This node's GPUs, a line each, in the columns of `nvidia-smi dmon`
+///
+/// Whoever runs oriond is told of the whole GPU, whoever uses it, and others of what it does for their own programs.
+/// `sm` is the part of the last second in which it worked. What is not known is -.
+#[derive(Args)]
+struct Dmon {
+    /// What is shown: u how busy GPUs are, m their memory
+    #[arg(short = 's', long = "select", value_name = "um", default_value = "u", value_parser = dmon::columns)]
+    select: Columns,
+    #[command(flatten)]
+    looks: Looks,
+}
+
+#[derive(Args)]
+struct Looks {
     /// So many times, and not until it is interrupted
     #[arg(short = 'c', long = "count", value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
@@ -52,9 +76,6 @@ struct Pmon {
     #[arg(short = 'd', long = "delay", value_name = "SECONDS", default_value_t = 1,
         value_parser = clap::value_parser!(u64).range(1..=86400))]
     delay: u64,
-    /// What is shown: u how busy programs keep their GPU, m their memory
-    #[arg(short = 's', long = "select", value_name = "um", default_value = "u", value_parser = Columns::parse)]
-    select: Columns,
     /// These GPUs alone, by number
     #[arg(short = 'i', long = "id", value_name = "GPU,…", value_delimiter = ',', value_parser = pmon::gpu)]
     gpus: Vec<u64>,
@@ -73,14 +94,24 @@ async fn main() -> ExitCode {
         return done;
     }
     let options = Options::parse();
-    if let Some(Action::Pmon(asked)) = &options.action {
-        return match programs(&options, asked) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(why) => {
-                eprintln!("orion-smi pmon: {why}");
-                ExitCode::FAILURE
-            }
-        };
+    let monitored = match &options.action {
+        Some(Action::Pmon(Pmon { select, looks })) => {
+            let lines = |report: &Report, stamp: &str| Ok(pmon::lines(report, &looks.gpus, *select, stamp));
+            Some(("pmon", monitor(&options, looks, |stamps| pmon::head(*select, stamps), lines)))
+        }
+        Some(Action::Dmon(Dmon { select, looks })) => {
+            let lines = |report: &Report, stamp: &str| dmon::lines(report, &looks.gpus, *select, stamp);
+            Some(("dmon", monitor(&options, looks, |stamps| dmon::head(*select, stamps), lines)))
+        }
+        None => None,
+    };
+    match monitored {
+        Some((_, Ok(()))) => return ExitCode::SUCCESS,
+        Some((action, Err(why))) => {
+            eprintln!("orion-smi {action}: {why}");
+            return ExitCode::FAILURE;
+        }
+        None => {}
     }
     loop {
         match show(&options).await {
@@ -112,16 +143,22 @@ async fn show(options: &Options) -> Result<String, String> {
     Ok(smi::table(&devices.devices, &lent.allocations, &now))
 }
 
-fn programs(options: &Options, asked: &Pmon) -> Result<(), String> {
+/// Looks again and again, and puts what there is to be said each time.
+fn monitor(
+    options: &Options,
+    looks: &Looks,
+    head: impl Fn(Stamps) -> String,
+    lines: impl Fn(&Report, &str) -> Result<String, String>,
+) -> Result<(), String> {
     if options.place.controller.is_some() {
-        return Err("it shows this node's programs, not a pool's: see orion-top --controller".to_owned());
+        return Err("it shows this node's GPUs, not a pool's: see orion-top --controller, orion-smi --pool".to_owned());
     }
     if options.pool || options.json || options.every.is_some() || !options.tenant.is_empty() {
-        return Err("it does not take --pool, --tenant, --loop or --json: see orion-smi pmon --help".to_owned());
+        return Err("it does not take --pool, --tenant, --loop or --json: see --help behind it".to_owned());
     }
-    let socket = asked.stats.clone().unwrap_or_else(default_socket);
-    let stamps = asked.stamps.unwrap_or_default();
-    let (mut looks, mut head) = (0, pmon::head(asked.select, stamps));
+    let socket = looks.stats.clone().unwrap_or_else(default_socket);
+    let stamps = looks.stamps.unwrap_or_default();
+    let (mut count, mut head) = (0, head(stamps));
     loop {
         let report = ask(&socket)?;
         let (now, mut stamp) = (jiff::Zoned::now(), String::new());
@@ -131,13 +168,13 @@ fn programs(options: &Options, asked: &Pmon) -> Result<(), String> {
         if stamps.time {
             stamp += &now.strftime("%H:%M:%S  ").to_string();
         }
-        let lines = pmon::lines(&report, &asked.gpus, asked.select, &stamp);
+        let lines = lines(&report, &stamp)?;
         orion_pages::output::put(format_args!("{}{lines}", std::mem::take(&mut head)));
-        looks += 1;
-        if asked.count.is_some_and(|count| looks >= count) {
+        count += 1;
+        if looks.count.is_some_and(|most| count >= most) {
             return Ok(());
         }
-        std::thread::sleep(Duration::from_secs(asked.delay));
+        std::thread::sleep(Duration::from_secs(looks.delay));
     }
 }
 
