@@ -2,13 +2,14 @@
 # Every test of Orion that needs no GPU. Ends with "N passed, N failed" and a failing status if anything failed.
 #   ./test.sh            all steps but sanitize, vm and vsock
 #   ./test.sh STEP…      some of: format lint generated build unit pool suite loom facts programs readme frameworks
-#                        fuzz attack portable guest sanitize vm vsock
+#                        fuzz attack portable units guest sanitize vm vsock
 # build makes every program once, and tests that start some then build none; without it each builds those it needs.
 # pool is a pool of real processes and its bad days, which wait more than they work, so more of them run at a time.
 # attack is a hostile client for 40 s; named, for an hour (ORION_ATTACK_SECONDS, ORION_ATTACK_SEED). Before, what
 # makes the server keep ever more, two seconds each (ORION_ATTACK_GROW_SECONDS), and what takes a GPU's time from
 # others, three seconds each (ORION_ATTACK_LEASES_SECONDS).
 # portable runs the facts in an old Debian with what ./install.sh --portable makes, where there is root and debootstrap.
+# units boots a Debian with what ./install.sh --system puts there, where there is root, debootstrap and systemd-nspawn.
 # sanitize is AddressSanitizer over the unsafe code, and over shim and server while the facts run. It takes a build of
 # its own.
 # vm attaches bpf's programs in a virtual machine with Debian's own kernel, which is another one than here (bpf/vm.sh),
@@ -167,6 +168,15 @@ step frameworks tests frameworks pytorch coverage
 step fuzz fuzz
 step attack attack
 step portable tests portable
+can_boot_units() (
+    PATH=$PATH:/usr/sbin:/sbin
+    [ "$(id -u)" -eq 0 ] && command -v debootstrap >/dev/null && command -v systemd-nspawn >/dev/null
+)
+if can_boot_units; then
+    step units control/service/units.sh ${ORION_BUILT:+"${CARGO_TARGET_DIR:-target}/debug/orion-facts"}
+elif asked units; then
+    echo "the units of systemd are not booted: for that it takes root, and Debian's debootstrap and systemd-container"
+fi
 can_boot() (
     PATH=$PATH:/usr/sbin:/sbin
     for tool in qemu-system-x86_64 busybox cpio modprobe; do command -v "$tool" >/dev/null || exit 1; done

@@ -426,6 +426,11 @@ impl Cuda {
     pub fn symbol(&self, name: &str) -> *mut c_void {
         self.library.symbol(name)
     }
+
+    /// Whether it is Orion's, for what only an Orion between program and driver can be the reason of.
+    pub fn is_orions(&self) -> bool {
+        !self.symbol("orion_shim_marker").is_null()
+    }
 }
 
 /// The library's own name for a code, with its number.

@@ -126,6 +126,25 @@ fn registered_page(cu: &Cuda) -> Get<(Mapped, Mapped)> {
     Ok((here, there))
 }
 
+/// Whether the device has registered pages of a file that has no name, and of which this process has no descriptor any
+/// more. It has them on a GPU's own driver. Orion has to open the file for that, which only a capability allows, and
+/// refuses it without: the copies of such memory go on.
+fn is_reached(cu: &Cuda, pages: &Mapped) -> Get<bool> {
+    let mut device = 0;
+    if !cu.is_orions() || may_open_what_is_mapped() {
+        ok!(cu.cuMemHostGetDevicePointer_v2(&mut device, pages.at(0), 0));
+        return Ok(true);
+    }
+    answers!(CUDA_ERROR_NOT_SUPPORTED, cu.cuMemHostGetDevicePointer_v2(&mut device, pages.at(0), 0));
+    Ok(false)
+}
+
+/// `CAP_CHECKPOINT_RESTORE`, in the words of what it is good for here.
+fn may_open_what_is_mapped() -> bool {
+    let mapped = std::fs::read_dir("/proc/self/map_files").into_iter().flatten().flatten();
+    mapped.into_iter().any(|file| std::fs::metadata(file.path()).is_ok())
+}
+
 fn what_a_kernel_writes_is_seen_in_another_mapping(cu: &'static Cuda) -> Verdict {
     let (here, there) = registered_page(cu)?;
     let (module, increment) = cu.kernel("increment")?;
@@ -144,16 +163,19 @@ fn what_a_kernel_writes_is_seen_in_another_mapping(cu: &'static Cuda) -> Verdict
 fn two_mappings_of_one_file_are_registered_each_by_itself(cu: &'static Cuda) -> Verdict {
     let (here, there) = registered_page(cu)?;
     there.register(cu)?;
+    let is_reached = is_reached(cu, &there)?;
     let (module, increment) = cu.kernel("increment")?;
-    for at in [here.device(0), there.device(0), here.device(0)] {
+    for at in [here.device(0), if is_reached { there.device(0) } else { here.device(0) }, here.device(0)] {
         ok!(cu.launch_on(increment, at, null_mut()));
     }
     ok!(cu.cuCtxSynchronize());
-    same!(read::<u32>(here.at(0)), 3);
+    same!(read::<u32>(there.at(0)), 3);
     here.unregister(cu)?;
-    ok!(cu.launch_on(increment, there.device(0), null_mut()));
-    ok!(cu.cuCtxSynchronize());
-    same!(read::<u32>(here.at(0)), 4);
+    if is_reached {
+        ok!(cu.launch_on(increment, there.device(0), null_mut()));
+        ok!(cu.cuCtxSynchronize());
+        same!(read::<u32>(here.at(0)), 4);
+    }
     there.unregister(cu)?;
     ok!(cu.cuModuleUnload(module));
     Ok(())
@@ -377,6 +399,9 @@ fn it_can_be_registered_again(cu: &'static Cuda) -> Verdict {
         ok!(cu.cuCtxSynchronize());
         here.unregister(cu)?;
         here.register(cu)?;
+        if !is_reached(cu, &here)? {
+            break;
+        }
     }
     here.unregister(cu)?;
     ok!(cu.cuModuleUnload(module));
