@@ -2,7 +2,6 @@
 
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -11,7 +10,7 @@ use orion_transport::carrier::{tcp, view_of};
 use orion_transport::channel::Channel;
 use orion_transport::client::{Caller, Server};
 use orion_transport::proof::Token;
-use orion_transport::socket;
+use orion_transport::socket::{self, connect_local};
 use orion_wire::address::{self, Carrier, Place};
 use orion_wire::version::Version;
 
@@ -135,7 +134,7 @@ fn has_controller() -> bool {
 }
 
 fn local(report: &mut Report, socket: &Path) {
-    match UnixStream::connect(socket) {
+    match connect_local(socket, TIMEOUT.as_secs()) {
         Ok(connection) => {
             report.well("server", format!("Orion Server can be reached through {} (SHM).", socket.display()));
             version::check(report, &Server::local(socket), OwnedFd::from(connection).into());

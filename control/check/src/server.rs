@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
 use std::process::Command;
 use std::time::Duration;
 
 use orion_transport::client::Server;
+use orion_transport::socket::connect_local;
 
 use crate::finding::{Report, row};
 use crate::machine::{self, Process};
@@ -71,7 +71,7 @@ fn one(report: &mut Report, server: &Process) {
     }
     report.say("\nTesting the Orion Server network ...");
     if !socket.is_empty() && socket != "none" {
-        match UnixStream::connect(socket) {
+        match connect_local(socket.as_ref(), TIMEOUT.as_secs()) {
             Ok(connection) => {
                 report.well("socket", format!("Orion Server can be reached through {socket}"));
                 version::check(report, &Server::local(socket), OwnedFd::from(connection).into());

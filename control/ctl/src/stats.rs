@@ -2,11 +2,11 @@
 //! others of their own.
 
 use std::io::Read;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use orion_telemetry::report::{Report, VERSION};
+use orion_transport::socket::connect_local;
 
 /// A report of a thousand sessions is smaller.
 pub const BYTES_MAX: u64 = 64 << 20;
@@ -41,7 +41,7 @@ pub fn ask(socket: &Path) -> Result<Report, String> {
     let failed = |e: std::io::Error| {
         format!("asking oriond at {name} failed: {e}; does it run, and with --stats there? See --stats")
     };
-    let connection = UnixStream::connect(socket).map_err(failed)?;
+    let connection = connect_local(socket, TIMEOUT.as_secs()).map_err(failed)?;
     connection.set_read_timeout(Some(TIMEOUT)).map_err(failed)?;
     let mut text = String::new();
     connection.take(BYTES_MAX).read_to_string(&mut text).map_err(failed)?;
@@ -61,5 +61,31 @@ pub fn parse(text: &str) -> Result<Report, String> {
     match report.version {
         VERSION => Ok(report),
         other => Err(format!("a report of version {other}, and this tool reads version {VERSION}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    const LISTENS: &str = "import socket, sys; s = socket.socket(socket.AF_UNIX); s.bind(sys.argv[1]); s.listen(0); \
+                           print(flush=True); sys.stdin.read()";
+
+    /// One that was stopped, say: its queue is full and stays so.
+    #[test]
+    fn an_oriond_that_takes_nobody_in_is_not_waited_for_without_end() {
+        let socket = std::env::temp_dir().join(format!("orion-stats-queue-{}", std::process::id()));
+        let mut python = Command::new("python3");
+        python.args(["-c", LISTENS]).arg(&socket).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut listens = python.spawn().expect("python3 starts");
+        listens.stdout.take().expect("a pipe").read_exact(&mut [0]).expect("it listens");
+        let first = connect_local(&socket, 1).expect("a queue of one");
+        let why = ask(&socket).expect_err("the queue is full");
+        assert!(why.starts_with("asking oriond at ") && why.contains("has taken nobody in"), "{why}");
+        drop((first, listens.stdin.take()));
+        listens.wait().expect("it ends");
+        std::fs::remove_file(&socket).expect("removing");
     }
 }
