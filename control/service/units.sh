@@ -78,8 +78,6 @@ Type=oneshot
 ExecStart=/usr/local/bin/units-inside
 StandardOutput=file:/units.said
 StandardError=inherit
-SuccessAction=poweroff-force
-FailureAction=poweroff-force
 [Install]
 WantedBy=multi-user.target
 END

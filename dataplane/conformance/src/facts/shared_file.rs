@@ -11,6 +11,7 @@ use std::ptr::null_mut;
 use orion_cuda::sys::*;
 
 use super::copy_batch::run_words;
+use super::log::{BUFFER_BYTES, dump};
 use crate::driver::Cuda;
 use crate::fact::{Verdict, answers, facts, holds, ok, same};
 use crate::lab::{Get, as_void, comes_to_hold, read, write, zeroed};
@@ -128,7 +129,7 @@ fn registered_page(cu: &Cuda) -> Get<(Mapped, Mapped)> {
 
 /// Whether the device has registered pages of a file that has no name, and of which this process has no descriptor any
 /// more. It has them on a GPU's own driver. Orion has to open the file for that, which only a capability allows, and
-/// refuses it without: the copies of such memory go on.
+/// refuses it without, in words; copies of such memory go on.
 fn is_reached(cu: &Cuda, pages: &Mapped) -> Get<bool> {
     let mut device = 0;
     if !cu.is_orions() || may_open_what_is_mapped() {
@@ -136,6 +137,9 @@ fn is_reached(cu: &Cuda, pages: &Mapped) -> Get<bool> {
         return Ok(true);
     }
     answers!(CUDA_ERROR_NOT_SUPPORTED, cu.cuMemHostGetDevicePointer_v2(&mut device, pages.at(0), 0));
+    // All that was logged, for what was said before of the same address is not said again.
+    let said = dump(cu, null_mut(), BUFFER_BYTES)?;
+    holds!(said.contains("nor has a descriptor of it"), "nobody was told why: {said}");
     Ok(false)
 }
 
