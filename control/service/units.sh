@@ -46,7 +46,9 @@ mkdir "$system"
 cp -a "$base/." "$system"
 before=$place/before after=$place/after
 # But for what a running system writes of its own accord.
-listed() { (cd "$system" && find usr etc opt srv home -not -path 'etc/systemd/system/*' -not -path 'etc/*-' | LC_ALL=C sort); }
+listed() {
+    (cd "$system" && find usr etc opt srv home -not -path 'etc/systemd/system/*' -not -path 'etc/*-' | LC_ALL=C sort)
+}
 
 listed >"$before"
 DESTDIR=$system "$root/install.sh" --system >"$place/installed"

@@ -27,7 +27,7 @@ facts! { logs:
 }
 
 /// The driver's documented buffer, with room for the final NUL.
-pub(super) const BUFFER_BYTES: usize = 25600 + 1;
+const BUFFER_BYTES: usize = 25600 + 1;
 
 /// What the driver's documentation shows as the message of a dump without a buffer.
 const COMPLAINT: &str = "buffer cannot be NULL";
@@ -45,7 +45,7 @@ fn fail(cu: &Cuda) -> Verdict {
     Ok(())
 }
 
-pub(super) fn dump(cu: &Cuda, from: *mut CUlogIterator, room: usize) -> Get<String> {
+fn dump(cu: &Cuda, from: *mut CUlogIterator, room: usize) -> Get<String> {
     let (mut buffer, mut size) = (vec![0x55u8; room], room);
     ok!(cu.cuLogsDumpToMemory(from, buffer.as_mut_ptr().cast(), &mut size, 0));
     holds!(size < room, "{size} bytes and a NUL in a buffer of {room}");

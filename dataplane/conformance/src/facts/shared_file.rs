@@ -2,16 +2,18 @@
 //!
 //! UNSAFETY: makes files, maps and unmaps them with libc, and forks.
 
+use std::collections::BTreeSet;
 use std::ffi::c_void;
 use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::ptr::null_mut;
+use std::sync::{Mutex, PoisonError};
 
 use orion_cuda::sys::*;
 
 use super::copy_batch::run_words;
-use super::log::{BUFFER_BYTES, dump};
 use crate::driver::Cuda;
 use crate::fact::{Verdict, answers, facts, holds, ok, same};
 use crate::lab::{Get, as_void, comes_to_hold, read, write, zeroed};
@@ -136,11 +138,33 @@ fn is_reached(cu: &Cuda, pages: &Mapped) -> Get<bool> {
         ok!(cu.cuMemHostGetDevicePointer_v2(&mut device, pages.at(0), 0));
         return Ok(true);
     }
-    answers!(CUDA_ERROR_NOT_SUPPORTED, cu.cuMemHostGetDevicePointer_v2(&mut device, pages.at(0), 0));
-    // All that was logged, for what was said before of the same address is not said again.
-    let said = dump(cu, null_mut(), BUFFER_BYTES)?;
-    holds!(said.contains("nor has a descriptor of it"), "nobody was told why: {said}");
+    // What was said before of the same address is not said again.
+    static TOLD: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
+    let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
+    let (code, said) = said_by(|| cu.cuMemHostGetDevicePointer_v2(&mut device, pages.at(0), 0));
+    answers!(CUDA_ERROR_NOT_SUPPORTED, code);
+    if told.insert(pages.address.addr()) {
+        holds!(said.contains("nor has a descriptor of it"), "it was not said why, but {said:?}");
+    }
     Ok(false)
+}
+
+/// What is written to standard error meanwhile.
+fn said_by<T>(call: impl FnOnce() -> T) -> (T, String) {
+    let file = nameless(0);
+    // SAFETY: descriptors that are open; the one that was standard error is so again.
+    let (answer, before) = unsafe {
+        let before = libc::dup(2);
+        assert!(before >= 0 && libc::dup2(file.as_raw_fd(), 2) == 2, "standard error can be led elsewhere");
+        let answer = call();
+        libc::dup2(before, 2);
+        (answer, before)
+    };
+    // SAFETY: it was made above, and is nobody else's.
+    drop(unsafe { File::from_raw_fd(before) });
+    let mut bytes = vec![0; file.metadata().map_or(0, |file| file.len()) as usize];
+    let read = file.read_exact_at(&mut bytes, 0);
+    (answer, read.map_or_else(|e| e.to_string(), |()| String::from_utf8_lossy(&bytes).into_owned()))
 }
 
 /// `CAP_CHECKPOINT_RESTORE`, in the words of what it is good for here.
