@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Every test of Orion that needs no GPU. Ends with "N passed, N failed" and a failing status if anything failed.
-#   ./test.sh            all steps but sanitize, vm and vsock
+#   ./test.sh            all steps but pytorch-debian, sanitize, units, vm and vsock
 #   ./test.sh STEP…      some of: format lint generated build unit pool suite loom facts programs readme frameworks
-#                        fuzz attack portable units guest sanitize vm vsock
+#                        fuzz attack portable guest pytorch-debian sanitize units vm vsock
 # build makes every program once, and tests that start some then build none; without it each builds those it needs.
 # pool is a pool of real processes and its bad days, which wait more than they work, so more of them run at a time.
 # attack is a hostile client for 40 s; named, for an hour (ORION_ATTACK_SECONDS, ORION_ATTACK_SEED). Before, what
@@ -10,6 +10,8 @@
 # others, three seconds each (ORION_ATTACK_LEASES_SECONDS).
 # portable runs the facts in an old Debian with what ./install.sh --portable makes, where there is root and debootstrap.
 # units boots a Debian with what ./install.sh --system puts there, where there is root, debootstrap and systemd-nspawn.
+# pytorch-debian unpacks a Debian 13 (2 GB to download, once) and has its PyTorch 2.6, with Debian's cuBLAS and PyPI's
+# cuDNN, compute and train as on the CPU; root enters that Debian, and for others a line says that nothing was tried.
 # sanitize is AddressSanitizer over the unsafe code, and over shim and server while the facts run. It takes a build of
 # its own.
 # vm attaches bpf's programs in a virtual machine with Debian's own kernel, which is another one than here (bpf/vm.sh),
@@ -188,6 +190,7 @@ if [ "$wanted" = "  " ] && ! can_boot; then
 else
     step guest dataplane/conformance/vm/guest.sh ${ORION_BUILT:+"${CARGO_TARGET_DIR:-target}/debug"}
 fi
+[[ "$wanted" != *" pytorch-debian "* ]] || step pytorch-debian tests pytorch_debian
 [[ "$wanted" != *" sanitize "* ]] || step sanitize sanitize
 [[ "$wanted" != *" vm "* ]] || for script in bpf/vm dataplane/conformance/vm/{rdma,nodes}; do step vm "$script.sh"; done
 [[ "$wanted" != *" vsock "* ]] || step vsock dataplane/conformance/vm/vsock.sh

@@ -6,7 +6,8 @@
 #                               CUPTI's include and lib, with nvml that of nvml.h, with frameworks that of the
 #                               packages of a Python with requirements.txt's frameworks, with pytorch that
 #                               of a Python 3.7 or 3.8 with PyTorch 1.5.1 (it exits with 3 where there is none), with
-#                               nvml-tools one with nvidia-smi, bin/nvitop and a Python that has pynvml
+#                               pytorch-debian that of a Debian 13 with PyTorch 2.6 (3 where none can be unpacked),
+#                               with nvml-tools one with nvidia-smi, bin/nvitop and a Python that has pynvml
 set -euo pipefail
 
 root=$(git -C "$(dirname "$0")" rev-parse --show-toplevel 2>/dev/null || (cd "$(dirname "$0")/../.." && pwd))
@@ -145,6 +146,55 @@ if [ "${1:-}" = pytorch ]; then
         rm -rf "$folder"
         "$python" -m venv "$folder"
         "$folder/bin/python" -m pip install --quiet --no-cache-dir --only-binary=:all: --no-deps torch==1.5.1 numpy >&2
+        touch "$folder/complete"
+    fi
+    echo "$folder"
+    exit 0
+fi
+
+if [ "${1:-}" = pytorch-debian ]; then
+    # Debian builds PyTorch with PTX of its kernels. Its packages are unpacked and not installed: nothing in them has to
+    # be set up for Python to run. Two that they want are not taken: NVIDIA's driver, whose place Orion has, and a
+    # downloader of cuDNN, which is a wheel here.
+    folder="$root/.pytorch-debian"
+    key=/usr/share/keyrings/debian-archive-keyring.gpg
+    if [ ! -e "$folder/complete" ]; then
+        for need in apt-get:apt dpkg-deb:dpkg "$key:debian-archive-keyring"; do
+            [ -e "${need%:*}" ] || command -v "${need%:*}" >/dev/null ||
+                { echo "Debian 13 is unpacked by ${need#*:}, which is not here" >&2; exit 3; }
+        done
+        echo "downloading Debian 13 with PyTorch 2.6 into $folder, 1.4 GB, and cuDNN" >&2
+        rm -rf "$folder"
+        mkdir -p "$folder"/{apt/parts,apt/lists/partial,apt/archives/partial}
+        mirror=${ORION_DEBIAN_MIRROR:-http://deb.debian.org/debian}
+        echo "deb [signed-by=$key] $mirror trixie main contrib non-free" >"$folder/apt/sources.list"
+        for package in "libcuda1 550" "nvidia-cudnn 9.0.0.312~cuda12"; do
+            printf 'Package: %s\nVersion: %s\nArchitecture: amd64\nStatus: install ok installed\n' $package
+            printf 'Maintainer: none\nDescription: not taken\n\n'
+        done >"$folder/apt/status"
+        apt=(apt-get -qq -o "Dir::Etc::SourceList=$folder/apt/sources.list"
+            -o "Dir::Etc::SourceParts=$folder/apt/parts" -o "Dir::Etc::PreferencesParts=$folder/apt/parts"
+            -o "Dir::State=$folder/apt" -o "Dir::State::Lists=$folder/apt/lists"
+            -o "Dir::State::Status=$folder/apt/status" -o "Dir::Cache=$folder/apt"
+            -o APT::Architecture=amd64 -o APT::Architectures=amd64 -o APT::Install-Recommends=false
+            -o APT::Sandbox::User=root -o Acquire::Languages=none -o Acquire::Retries=3)
+        "${apt[@]}" update >&2
+        "${apt[@]}" install --yes --download-only \
+            base-files libc-bin bash coreutils libopenblas0-pthread python3-torch-cuda >&2
+        packages=$(echo "$root"/.frameworks/lib/python3.*/site-packages)
+        if [ ! -e "$root/.frameworks/complete" ] || [ ! -e "$packages/nvidia/cudnn" ]; then
+            packages="$folder/wheels"
+            download "$packages" "$(grep nvidia-cudnn "$root/dataplane/conformance/frameworks/requirements.txt")"
+        fi
+        # First the package that makes /bin and /lib links, then the great ones, as many at a time as there are cores.
+        dpkg-deb -x "$folder"/apt/archives/base-files_*.deb "$folder"
+        ls -S "$folder"/apt/archives/*.deb | xargs -P "$(nproc)" -I '{}' dpkg-deb -x '{}' "$folder"
+        libraries="$folder/usr/lib/x86_64-linux-gnu"
+        cp -l "$packages"/nvidia/cudnn/lib/libcudnn*.so.9 "$libraries"
+        # What update-alternatives would do.
+        ln -s openblas-pthread/lib{openblas.so.0,blas.so.3,lapack.so.3} "$libraries"
+        PATH=$PATH:/usr/sbin:/sbin ldconfig -r "$folder"
+        rm -rf "$folder/apt" "$folder/wheels"
         touch "$folder/complete"
     fi
     echo "$folder"

@@ -45,7 +45,7 @@ elif [ ! -e "$old/complete" ]; then
     debootstrap --foreign --variant=minbase "$suite" "$old" "$mirror" >"$place/debootstrap.log" 2>&1 ||
         { tail -n 20 "$place/debootstrap.log" >&2; exit 1; }
     # In some containers debootstrap makes links of these, which lead outside.
-    for folder in proc dev tmp; do
+    for folder in proc dev sys tmp; do
         [ ! -L "$old/$folder" ] || rm "$old/$folder"
     done
     touch "$old/complete"
@@ -66,20 +66,7 @@ inside() {
         "$@"
         return
     fi
-    unshare --mount --propagation private bash -ceu '
-        old=$1 place=$2 target=$3
-        shift 3
-        mkdir -p "$old/proc" "$old/dev" "$old/tmp"
-        mount --rbind /proc "$old/proc"
-        mount --rbind /dev "$old/dev"
-        mount -t tmpfs tmpfs "$old/tmp"
-        mkdir "$old$place"
-        mount --bind "$place" "$old$place"
-        # Behind the others: the checkout may lie in /tmp.
-        mkdir -p "$old$target"
-        mount --bind "$target" "$old$target"
-        exec chroot "$old" "$@"
-    ' inside "$old" "$place" "$target" "$@"
+    "$here/inside-root.sh" "$old" "$place" "$target" -- "$@"
 }
 
 status=0
