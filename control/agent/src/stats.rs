@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use orion_telemetry::report::{Report, Session};
+use orion_telemetry::report::{BYTES_MAX, Report, Session};
 use orion_transport::socket::connect_local;
 use tracing::info;
 
@@ -14,7 +14,6 @@ use crate::cli::Cli;
 
 /// oriond answers at once.
 const PATIENCE: Duration = Duration::from_secs(2);
-const BYTES_MAX: u64 = 64 << 20;
 /// Of one session. Most are a tenth of it.
 const REPORT_BYTES_MAX: usize = 64 << 10;
 /// Of all of them: a message has to be smaller than what gRPC takes.
@@ -70,20 +69,24 @@ fn read(socket: UnixStream) -> Result<Report, String> {
     serde_json::from_str(&text).map_err(|e| format!("oriond's statistics are not of this version: {e}"))
 }
 
-/// By the name that the node has in the pool.
+/// By the name that the node has in the pool. Where there is not room for all, the longest are left out: how long one
+/// is, is up to the session.
 fn by_lease(report: &Report, node: &str) -> HashMap<String, String> {
-    let mut all = 0;
     let leased = report.sessions.iter().filter_map(|session| Some((session.lease.clone()?, session)));
-    let told = leased.filter_map(|(lease, session)| {
+    let told = leased.map(|(lease, session)| {
         // Addresses mean something on the node alone, and whoever asks the controller need not know them.
         let session = Session { connections: Vec::new(), ..session.clone() };
         let one = Report { node: node.to_owned(), sessions: vec![session], ..report.clone_head() };
-        let text = serde_json::to_string(&one).expect("plain data");
-        let fits = text.len() <= REPORT_BYTES_MAX && all + text.len() <= REPORTS_BYTES_MAX;
-        all += if fits { text.len() } else { 0 };
-        fits.then_some((lease, text))
+        (lease, serde_json::to_string(&one).expect("plain data"))
     });
-    told.collect()
+    let mut told: Vec<(String, String)> = told.filter(|(_, text)| text.len() <= REPORT_BYTES_MAX).collect();
+    told.sort_by_key(|(_, text)| text.len());
+    let mut all = 0;
+    let fits = |(_, text): &(String, String)| {
+        all += text.len();
+        all <= REPORTS_BYTES_MAX
+    };
+    told.into_iter().take_while(fits).collect()
 }
 
 #[cfg(test)]
@@ -108,5 +111,21 @@ mod tests {
         let report: Report = serde_json::from_str(&told["a"]).expect("JSON");
         assert_eq!((report.node.as_str(), report.sessions[0].session), ("n", 1));
         assert_eq!(report.sessions[0].connections, []);
+    }
+
+    #[test]
+    fn sessions_of_which_much_is_told_keep_nobody_else_s_out() {
+        let session = |number: u64, program: &str| Session {
+            session: number,
+            lease: Some(number.to_string()),
+            client: Client { program: program.to_owned(), ..Client::default() },
+            ..Session::default()
+        };
+        let long = "x".repeat(REPORT_BYTES_MAX - 4096);
+        let mut sessions: Vec<Session> = (0..40).map(|number| session(number, &long)).collect();
+        sessions.extend((40..50).map(|number| session(number, "p")));
+        let told = by_lease(&Report { node: "here".into(), sessions, ..Report::default() }, "n");
+        assert!((40..50).all(|number: u64| told.contains_key(&number.to_string())), "{:?}", told.keys());
+        assert!(told.len() > 40 && told.values().map(String::len).sum::<usize>() <= REPORTS_BYTES_MAX);
     }
 }

@@ -25,6 +25,8 @@ use crate::load::Weight;
 /// Of one request, so that a mistake does not fill the memory.
 const NAMES_MAX: usize = ENDED_MAX;
 const REPORT_BYTES_MAX: usize = 64 << 10;
+/// Of all reports in one answer, with room for what else is in it.
+const SESSIONS_BYTES_MAX: usize = pb::ANSWER_BYTES_MAX / 2;
 /// How soon an agent registers with a controller that has begun to lead.
 const REGISTERS_WITHIN: Duration = Duration::from_secs(4);
 /// Longer than anybody waits; a client that wants to, asks again.
@@ -397,6 +399,21 @@ fn weighed<T: Message>(answer: T) -> Response<T> {
     response
 }
 
+/// Of reports as many as have so many bytes, and how many there are beside. How long one is, is up to its session, which
+/// keeps nobody else's out.
+fn shortest<N>(mut reports: Vec<(N, &String)>, bytes_max: usize) -> (Vec<(N, &String)>, u32) {
+    let mut bytes = 0;
+    let count = reports.len();
+    reports.sort_by_key(|(_, text)| text.len());
+    let fits = reports.iter().take_while(|(_, text)| {
+        bytes += text.len();
+        bytes <= bytes_max
+    });
+    let fits = fits.count();
+    reports.truncate(fits);
+    (reports, (count - fits) as u32)
+}
+
 /// Without the part of its name by which it could be ended.
 fn hidden(mut a: pb::Allocation) -> pb::Allocation {
     a.allocation.truncate(8);
@@ -528,13 +545,15 @@ impl pb::pool_server::Pool for Service {
         let is_operator = self.admit(&request, Role::Administrator).is_ok();
         let who = self.admit(&request, Role::Client)?;
         let tenant = who.tenant(&request.into_inner().tenant)?;
-        let reports = self.ask(move |d| {
+        let sessions = self.ask(move |d| {
             let is_wanted = |id| d.pool.allocation(id).is_some_and(|a| tenant.is_empty() || a.ask.tenant == tenant);
             let wanted = d.reports.iter().filter(|(id, _)| is_wanted(**id));
             let reports = wanted.flat_map(|(id, of_nodes)| of_nodes.values().map(move |text| (id, text)));
-            reports.map(|(id, text)| if is_operator { text.clone() } else { without_name(text, *id) }).collect()
+            let (reports, left_out) = shortest(reports.collect(), SESSIONS_BYTES_MAX);
+            let shown = |(id, text)| if is_operator { String::clone(text) } else { without_name(text, *id) };
+            pb::Sessions { reports: reports.into_iter().map(shown).collect(), left_out }
         });
-        Ok(weighed(pb::Sessions { reports: reports.await? }))
+        Ok(weighed(sessions.await?))
     }
 
     type WatchStream = Pin<Box<dyn Stream<Item = Result<pb::Event, Status>> + Send>>;
@@ -683,4 +702,21 @@ fn shown(event: &Event) -> pb::Event {
     out.node = node.cloned().unwrap_or_default();
     out.allocation = id.map(AllocationId::to_string).unwrap_or_default();
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_there_is_no_room_for_all_reports_the_longest_are_left_out() {
+        let texts = [9, 2, 5, 1].map(|bytes| "x".repeat(bytes));
+        let of = |bytes_max| {
+            let (reports, left_out) = shortest((0..).zip(&texts).collect::<Vec<(u32, _)>>(), bytes_max);
+            (reports.iter().map(|(n, _)| *n).collect::<Vec<_>>(), left_out)
+        };
+        assert_eq!(of(100), (vec![3, 1, 2, 0], 0));
+        assert_eq!(of(8), (vec![3, 1, 2], 1));
+        assert_eq!(of(0), (vec![], 4));
+    }
 }

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
+use orion_proto::ANSWER_BYTES_MAX;
 use orion_proto::leader::{self, Found, Search};
 use orion_proto::pool_client::PoolClient;
 use orion_tls::trust::{OPTIONS, Trust};
@@ -88,7 +89,8 @@ impl Place {
                 "INSECURE: the controller at {address} lets other machines speak in the clear (controller.insecure)"
             );
         }
-        Ok(PoolClient::with_interceptor(channel, key))
+        // A list of a large pool is longer than the 4 MiB that tonic takes.
+        Ok(PoolClient::with_interceptor(channel, key).max_decoding_message_size(ANSWER_BYTES_MAX))
     }
 
     /// As the options say, and where they say nothing the environment.

@@ -5,11 +5,9 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use orion_telemetry::report::{Report, VERSION};
+use orion_telemetry::report::{BYTES_MAX, Report, VERSION};
 use orion_transport::socket::connect_local;
 
-/// A report of a thousand sessions is smaller.
-pub const BYTES_MAX: u64 = 64 << 20;
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Where oriond answers if nothing else is said.

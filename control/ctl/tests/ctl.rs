@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
 use orion_proto::pool_client::PoolClient;
-use orion_proto::{AllocateRequest, Gpu, HeartbeatRequest, RegisterRequest, Usage};
+use orion_proto::{AllocateRequest, Gpu, HeartbeatRequest, ListSessionsRequest, RegisterRequest, Usage};
 
 struct Scene {
     folder: PathBuf,
@@ -115,6 +115,45 @@ async fn what_is_lent_is_shown_and_can_be_ended() {
     assert!(scene.said("orionctl", &["drain", "n0", "--undo"]).starts_with("n0 takes part again"));
     assert_eq!(scene.said("orionctl", &["kill", &allocation]), format!("{allocation} is over\n"));
     assert!(scene.said("orionctl", &["allocations"]).starts_with("0 allocations"));
+}
+
+/// Each session says of itself as much as it may: gRPC takes 4 MiB where nothing else is said.
+#[tokio::test]
+async fn tools_take_the_list_of_a_pool_whose_sessions_say_much() {
+    let scene = Scene::new("long");
+    let mut pool = PoolClient::connect(format!("http://{}", scene.address)).await.expect("connecting");
+    let mut bytes = 0;
+    for node in ["n0", "n1"] {
+        let gpu = |n| Gpu { uuid: format!("{node}-{n}"), name: "P100".into(), memory_bytes: 1 << 30, reserve_bytes: 0 };
+        let gpus: Vec<Gpu> = (0..10).map(gpu).collect();
+        let vgpus = gpus.len() * 4;
+        let address = format!("{node}:9960");
+        let node = RegisterRequest { node: node.into(), address, gpus, split: 4, ..RegisterRequest::default() };
+        let name = node.node.clone();
+        pool.register(node).await.expect("registering");
+        let mut used = Vec::new();
+        for _ in 0..vgpus {
+            let ask = AllocateRequest { vgpus: 1, ..AllocateRequest::default() };
+            let allocation = pool.allocate(ask).await.expect("allocating").into_inner().allocation;
+            let report = "x".repeat(60 << 10);
+            bytes += report.len();
+            used.push(Usage { allocation, report, ..Usage::default() });
+        }
+        let live = used.iter().map(|used| used.allocation.clone()).collect();
+        pool.heartbeat(HeartbeatRequest { node: name, live, used, ..Default::default() }).await.expect("a heartbeat");
+    }
+    assert!(bytes > 4 << 20);
+    let place = orion_ctl::Place {
+        controller: Some(scene.address.clone()),
+        key_file: None,
+        ca: None,
+        certificate: None,
+        key: None,
+        insecure: false,
+    };
+    let mut tool = place.connect().await.expect("a controller");
+    let sessions = tool.list_sessions(ListSessionsRequest::default()).await.expect("a list").into_inner();
+    assert_eq!((sessions.reports.len(), sessions.left_out), (80, 0));
 }
 
 #[tokio::test]

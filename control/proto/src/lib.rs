@@ -13,5 +13,8 @@ mod generated {
     tonic::include_proto!("orion.v1");
 }
 
+/// Of one answer, to tools: a large pool's list is longer than the 4 MiB that gRPC takes where nothing is said.
+pub const ANSWER_BYTES_MAX: usize = 64 << 20;
+
 /// What the service says of itself to tools that ask.
 pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use hdrhistogram::Histogram;
 use orion_telemetry::Class;
 use orion_telemetry::events::{of_class, of_session, times};
-use orion_telemetry::histogram::{between, readable};
+use orion_telemetry::histogram::readable;
 use orion_telemetry::report::{Client, Memory, Report, Session};
 use orion_telemetry::why::{Why, why};
 use serde::Serialize;
@@ -180,8 +180,7 @@ fn row(node: &str, before: &Session, now: &Session, interval_ns: u64) -> Row {
     for class in Class::ALL {
         let Some(of) = now.class(*class) else { continue };
         let counts = |event| of.counter(event).saturating_sub(before.class(*class).map_or(0, |b| b.counter(event)));
-        let had = before.class(*class).map(|before| before.histogram(times::TIME).clone()).unwrap_or_default();
-        let histogram = readable(&between(&had, of.histogram(times::TIME)));
+        let histogram = readable(&now.since(before, *class, times::TIME));
         all.add(&histogram).expect("both have the same bounds");
         classes.push(OfClass {
             class: class.name(),

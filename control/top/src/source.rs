@@ -4,11 +4,11 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 
-use orion_ctl::stats::{BYTES_MAX, parse};
+use orion_ctl::stats::parse;
 pub use orion_ctl::stats::{ask, default_socket};
 use orion_ctl::{Place, said};
-use orion_proto::ListSessionsRequest;
-use orion_telemetry::report::Report;
+use orion_proto::{ListSessionsRequest, Sessions};
+use orion_telemetry::report::{BYTES_MAX, Report};
 
 /// The controller of a pool, which has heard of sessions from their nodes.
 pub struct Controller {
@@ -25,7 +25,8 @@ impl Controller {
         Ok(Controller { runtime: runtime.map_err(|e| format!("starting a runtime failed: {e}"))?, place })
     }
 
-    /// What each session does, as its node has last said; and how many say it in the words of another version.
+    /// What each session does, as its node has last said; and how many say it in the words of another version or
+    /// have no room in one answer.
     ///
     /// # Errors
     ///
@@ -35,9 +36,9 @@ impl Controller {
             let mut pool = self.place.connect().await?;
             pool.list_sessions(ListSessionsRequest::default()).await.map_err(|status| said(&status))
         })?;
-        let reports = sessions.into_inner().reports;
+        let Sessions { reports, left_out } = sessions.into_inner();
         let read: Vec<Report> = reports.iter().filter_map(|text| parse(text).ok()).collect();
-        let left_out = (reports.len() - read.len()) as u64;
+        let left_out = u64::from(left_out) + (reports.len() - read.len()) as u64;
         Ok((read, left_out))
     }
 }

@@ -10,7 +10,7 @@ const MAX: u64 = (1 << LIMIT_BITS) - 1;
 pub const BUCKETS: usize = ((LIMIT_BITS - BITS + 1) as usize) << BITS;
 
 /// No worker counts so far; what a page says beyond it is not believed.
-const COUNT_MAX: u64 = 1 << 48;
+pub const COUNT_MAX: u64 = 1 << 48;
 
 #[inline]
 #[must_use]
@@ -38,6 +38,20 @@ pub fn middle(bucket: usize) -> u64 {
 
 /// The buckets that are not empty, and what they count.
 pub type Counts = Vec<(u16, u64)>;
+
+/// With `1 << by` neighbours as one bucket, in the middle of them. Of what was made coarser by less it is the same.
+#[must_use]
+pub fn coarser(counts: &Counts, by: u32) -> Counts {
+    let mut coarse = Counts::new();
+    for (bucket, count) in counts {
+        let middle = (bucket >> by << by) + (1 << by >> 1);
+        match coarse.last_mut() {
+            Some((last, sum)) if *last == middle => *sum = u64::min(COUNT_MAX, sum.saturating_add(*count)),
+            _ => coarse.push((middle, *count)),
+        }
+    }
+    coarse
+}
 
 /// What came between two readings of one histogram.
 #[must_use]
@@ -97,6 +111,21 @@ mod tests {
             let found = histogram.value_at_quantile(quantile) as f64;
             assert!((found - expected).abs() < expected * 0.04, "{quantile}: {found}");
         }
+    }
+
+    #[test]
+    fn coarser_twice_is_coarser_once_and_nothing_is_lost() {
+        let counts: Counts = (0..BUCKETS as u16).step_by(3).map(|bucket| (bucket, u64::from(bucket) + 1)).collect();
+        let sum = |counts: &Counts| counts.iter().map(|(_, count)| count).sum::<u64>();
+        assert_eq!(coarser(&counts, 0), counts);
+        for by in 1..=BITS {
+            let coarse = coarser(&counts, by);
+            assert_eq!(sum(&coarse), sum(&counts));
+            assert!(coarse.len() <= BUCKETS >> by && coarse.is_sorted_by(|a, b| a.0 < b.0));
+            assert_eq!(coarser(&coarser(&counts, by - 1), by), coarse);
+            assert_eq!(coarser(&coarse, by), coarse);
+        }
+        assert_eq!(coarser(&vec![(6, u64::MAX), (7, 1)], 1), [(7, COUNT_MAX)]);
     }
 
     #[test]

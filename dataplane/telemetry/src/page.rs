@@ -21,13 +21,17 @@ use orion_ring::sealed;
 
 use crate::class::Class;
 use crate::events::{Event, of_class, of_session, times};
-use crate::histogram::{BUCKETS, Counts};
+use crate::histogram::{BUCKETS, COUNT_MAX, Counts, coarser};
 
 const SESSION: usize = 64;
 const CLASSES: usize = 128;
 const LINE: usize = 8;
 const HISTOGRAMS: usize = 1024;
 const WORDS: usize = HISTOGRAMS + Class::COUNT * times::ALL.len() * BUCKETS;
+/// Buckets of one session that are told. Who fills every word of his page would have most of a megabyte told of him, and
+/// with 82 sessions tools would be told of nobody, for they read 64 MiB. A program has a tenth of it, as a rule.
+const TOLD_MAX: usize = 2048;
+
 /// Pages that nobody writes to take no memory.
 const BYTES: usize = WORDS * size_of::<u64>();
 
@@ -35,6 +39,8 @@ const _: () = {
     assert!(of_class::ALL.len() <= LINE, "a class has one cache line");
     assert!(SESSION + of_session::ALL.len() <= CLASSES && CLASSES + Class::COUNT * LINE <= HISTOGRAMS);
     assert!(BYTES.is_multiple_of(4096));
+    // An octave a bucket is coarse enough.
+    assert!(Class::COUNT * times::ALL.len() * (BUCKETS >> 5) <= TOLD_MAX);
 };
 
 /// oriond's side.
@@ -146,6 +152,7 @@ pub struct Snapshot {
     classes: Vec<Vec<u64>>,
     /// By class, then by event.
     histograms: Vec<Vec<Counts>>,
+    coarse: u32,
 }
 
 impl Snapshot {
@@ -163,6 +170,12 @@ impl Snapshot {
     pub fn histogram(&self, class: Class, event: Event) -> &Counts {
         static NOTHING: Counts = Counts::new();
         self.histograms.get(class as usize).and_then(|all| all.get(event.index)).unwrap_or(&NOTHING)
+    }
+
+    /// By how much histograms are [`coarser`] than they stand there.
+    #[must_use]
+    pub fn coarse(&self) -> u32 {
+        self.coarse
     }
 }
 
@@ -191,12 +204,22 @@ impl Words {
             let idle = &mut session[of_session::IDLE.index];
             *idle = idle.saturating_add(monotonic_ns().saturating_sub(since));
         }
-        Snapshot { session, histograms: histograms.collect(), classes }
+        let mut histograms: Vec<Vec<Counts>> = histograms.collect();
+        let mut coarse = 0;
+        while histograms.iter().flatten().map(Vec::len).sum::<usize>() > TOLD_MAX {
+            coarse += 1;
+            histograms.iter_mut().flatten().for_each(|counts| *counts = coarser(counts, coarse));
+        }
+        Snapshot { session, histograms, classes, coarse }
     }
 
     fn counts(&self, from: usize) -> Counts {
         let words = self.all()[from..from + BUCKETS].iter().map(|word| word.load(Ordering::Relaxed));
-        (0..).zip(words).filter(|(_, count)| *count != 0).collect()
+        (0..)
+            .zip(words)
+            .filter(|(_, count)| *count != 0)
+            .map(|(bucket, count)| (bucket, count.min(COUNT_MAX)))
+            .collect()
     }
 }
 
@@ -231,6 +254,8 @@ mod tests {
         theirs.words.all().iter().for_each(|word| word.store(u64::MAX, Ordering::Relaxed));
         let read = ours.read();
         assert_eq!(read.session(of_session::COST), u64::MAX);
-        assert_eq!(read.histogram(Class::Launch, times::TIME).len(), BUCKETS);
+        // In few numbers, though nothing of it is left out.
+        assert_eq!(read.histogram(Class::Launch, times::TIME).len(), BUCKETS >> read.coarse());
+        assert!(read.histograms.iter().flatten().map(Vec::len).sum::<usize>() <= TOLD_MAX);
     }
 }

@@ -7,13 +7,19 @@ use serde::{Deserialize, Serialize};
 
 use crate::class::Class;
 use crate::events::{Event, of_class, of_session, times};
-use crate::histogram::Counts;
+use crate::histogram::{Counts, between, coarser};
 use crate::page::Snapshot;
 
 /// Raised when something changes its meaning.
 pub const VERSION: u32 = 1;
 /// Sessions in one report. There are no more on a server, as a rule.
 pub const SESSIONS_MAX: usize = 1024;
+/// Of one session, whatever its worker has written to its page.
+pub const SESSION_BYTES_MAX: usize = 60 << 10;
+/// What tools read of a report.
+pub const BYTES_MAX: u64 = 64 << 20;
+
+const _: () = assert!(((SESSIONS_MAX + 1) * SESSION_BYTES_MAX) as u64 <= BYTES_MAX);
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Report {
@@ -83,6 +89,9 @@ pub struct Session {
     pub counters: BTreeMap<String, u64>,
     /// Of classes with commands, by name.
     pub classes: BTreeMap<String, OfClass>,
+    /// By how much their histograms are [`coarser`] than they were counted; none of what an earlier version said.
+    #[serde(default)]
+    pub coarse: u32,
 }
 
 /// Who a session is for, by the client's word but for user and address.
@@ -180,6 +189,17 @@ impl Session {
         self.counters = of_session::ALL.iter().map(|e| (e.name.to_owned(), page.session(*e))).collect();
         let used = Class::ALL.iter().filter(|class| page.class(**class, of_class::CALLS) != 0);
         self.classes = used.map(|class| (class.name().to_owned(), of(*class, page))).collect();
+        self.coarse = page.coarse();
+    }
+
+    /// What came into a histogram of a class since an earlier report.
+    #[must_use]
+    pub fn since(&self, before: &Session, class: Class, event: Event) -> Counts {
+        let coarse = self.coarse.max(before.coarse).min(u16::BITS - 1);
+        let of = |session: &Session| {
+            session.class(class).map_or_else(Counts::new, |of| coarser(of.histogram(event), coarse))
+        };
+        between(&of(before), &of(self))
     }
 
     #[must_use]
@@ -234,6 +254,9 @@ impl OfClass {
 
 #[cfg(test)]
 mod tests {
+    use orion_wire::message::carrier::DEVICES_MAX;
+
+    use crate::histogram::{BUCKETS, COUNT_MAX, middle};
     use crate::page::{OwnPage, add};
 
     use super::*;
@@ -257,6 +280,66 @@ mod tests {
         let counts = session.class(Class::Graph).expect("it was used").histogram(times::TIME);
         assert_eq!(counts.iter().map(|(_, n)| n).sum::<u64>(), 2);
         assert!(session.class(Class::Launch).is_none());
+    }
+
+    /// Its worker was taken over. Tools take no more than so much of a node, and have to be told of all others, too.
+    #[test]
+    fn a_page_that_is_full_of_nonsense_is_told_in_few_bytes() {
+        let page = OwnPage::alone().expect("a page");
+        of_session::ALL.iter().for_each(|event| page.set(*event, u64::MAX));
+        for class in Class::ALL {
+            page.line(*class).iter().for_each(|word| add(word, u64::MAX));
+            for event in times::ALL {
+                (0..BUCKETS).for_each(|bucket| page.record(*class, *event, middle(bucket), u64::MAX));
+            }
+        }
+        let all = |one: &str| one.repeat(64);
+        let most = Memory { used: u64::MAX, limit: u64::MAX };
+        let peer = "[ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff]:65535".parse().expect("an address");
+        let mut session = Session {
+            session: u64::MAX,
+            client: Client {
+                program: all("\u{7}"),
+                pid: u32::MAX,
+                from: all("f"),
+                container: None,
+                pod: Some(all("p")),
+            },
+            tenant: Some(all("t")),
+            lease: Some(all("l")),
+            memory: vec![most; DEVICES_MAX],
+            vgpus: vec![Vgpu { gpu: u64::MAX, busy_percent: Some(u32::MAX) }; DEVICES_MAX],
+            connections: vec![Connection { lane: Some(u32::MAX), peer, port: u16::MAX }; 17],
+            ..Session::default()
+        };
+        session.has(&page.read());
+        let text = serde_json::to_string(&session).expect("plain data");
+        assert!(text.len() < SESSION_BYTES_MAX, "{} bytes", text.len());
+        let counts = session.class(Class::Graph).expect("it was used").histogram(times::TIME);
+        assert!(counts.len() > 16 && counts.iter().all(|(_, count)| *count <= COUNT_MAX), "{counts:?}");
+    }
+
+    /// Between two reports a session's histograms have come to be told more coarsely.
+    #[test]
+    fn what_came_in_between_is_known_though_it_is_told_more_coarsely() {
+        let page = OwnPage::alone().expect("a page");
+        let read = || {
+            let mut session = Session::default();
+            session.has(&page.read());
+            session
+        };
+        add(&page.line(Class::Graph)[of_class::CALLS.index], 1);
+        (0..BUCKETS).for_each(|bucket| page.record(Class::Graph, times::TIME, middle(bucket), 7));
+        let before = read();
+        for event in times::ALL {
+            page.record(Class::Graph, *event, 1000, 5);
+            (0..BUCKETS).for_each(|bucket| page.record(Class::Graph, *event, middle(bucket), 1));
+        }
+        let now = read();
+        assert_eq!((before.coarse, now.coarse), (0, 1));
+        let came = now.since(&before, Class::Graph, times::TIME);
+        assert_eq!(came.iter().map(|(_, count)| count).sum::<u64>(), BUCKETS as u64 + 5);
+        assert_eq!(now.since(&now, Class::Graph, times::TIME), []);
     }
 
     #[test]
