@@ -73,26 +73,7 @@ impl Taken {
     }
 
     fn make(&mut self, place: u64, number: i64, arguments: &[Argument]) -> (i64, bool, u64, Vec<u8>) {
-        let (mut body, mut scratch) = (Vec::new(), Vec::new());
-        body.word(place);
-        body.word(number as u64);
-        for i in 0..6 {
-            match arguments.get(i).unwrap_or(&Value(0)) {
-                Value(value) => {
-                    body.word(0);
-                    body.word(*value as u64);
-                }
-                Bytes(bytes) => {
-                    body.word(1);
-                    body.word(scratch.len() as u64);
-                    scratch.extend_from_slice(bytes);
-                    scratch.push(0);
-                    scratch.resize(scratch.len().next_multiple_of(16), 0);
-                }
-            }
-        }
-        body.bytes(&scratch);
-        let reply = self.client.call(OP, &body);
+        let reply = self.client.call(OP, &request(place, number, arguments));
         let mut r = Reader::new(&reply);
         let (result, trapped) = (r.word().expect("a result"), r.word().expect("a flag"));
         let bytes = r.bytes().expect("the scratch bytes").to_vec();
@@ -129,6 +110,29 @@ impl Taken {
     fn expect(&mut self, what: &str, number: i64, arguments: &[Argument], answer: Answer) {
         assert_eq!(self.call(number, arguments), answer, "{what}");
     }
+}
+
+fn request(place: u64, number: i64, arguments: &[Argument]) -> Vec<u8> {
+    let (mut body, mut scratch) = (Vec::new(), Vec::new());
+    body.word(place);
+    body.word(number as u64);
+    for i in 0..6 {
+        match arguments.get(i).unwrap_or(&Value(0)) {
+            Value(value) => {
+                body.word(0);
+                body.word(*value as u64);
+            }
+            Bytes(bytes) => {
+                body.word(1);
+                body.word(scratch.len() as u64);
+                scratch.extend_from_slice(bytes);
+                scratch.push(0);
+                scratch.resize(scratch.len().next_multiple_of(16), 0);
+            }
+        }
+    }
+    body.bytes(&scratch);
+    body
 }
 
 fn is_root() -> bool {
@@ -619,4 +623,50 @@ fn a_call_off_the_list_ends_the_session_with_a_line_that_names_it() {
     ]);
     server.wait_for_log(&["WARN", "worker died", "exit 159"]);
     assert_eq!(bystander.call(0x101, &[1; 8]), [1; 8]);
+}
+
+/// A worker's descriptor of the socket to oriond, on which messages are packets.
+fn control_of(server: &Oriond, worker: u32) -> i64 {
+    let table = std::fs::read_to_string(format!("/proc/{}/net/unix", server.pid())).expect("it runs");
+    let packets = table.lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let packets: Vec<String> = packets.filter(|w| w[4] == "0005").map(|w| format!("socket:[{}]", w[6])).collect();
+    let all = std::fs::read_dir(format!("/proc/{worker}/fd")).expect("root looks").flatten();
+    let mut control = all.filter(|entry| {
+        std::fs::read_link(entry.path()).is_ok_and(|to| packets.iter().any(|socket| *socket == to.to_string_lossy()))
+    });
+    let entry = control.next().expect("a worker has one");
+    entry.file_name().to_str().and_then(|number| number.parse().ok()).expect("a number")
+}
+
+/// Each GPU that it names would have a thread of oriond's, of which there is no end, and what its session owes of a
+/// GPU's time would be forgotten.
+#[test]
+fn a_worker_says_once_which_gpus_its_session_has() {
+    if !is_root() {
+        eprintln!("only root looks into a worker");
+        return;
+    }
+    let mut taken = Taken::new(&["--driver", "soft", "--share", "30"]);
+    let pid = taken.client.welcome.worker_pid;
+    let control = control_of(&taken.server, pid);
+    // That it has started, with vGPUs on GPUs that there are not.
+    let mut message = Vec::new();
+    message.word(5);
+    message.word(8);
+    (7000..7008).for_each(|gpu| [0, gpu, 1 << 30].into_iter().for_each(|word| message.word(word)));
+    let arguments = [
+        Value(control),
+        Bytes(&message),
+        Value(message.len() as i64),
+        Value((libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL).into()),
+    ];
+    taken.client.start(OP, &request(HERE, libc::SYS_sendto, &arguments));
+    while taken.client.reply_or_lost().is_some() {}
+    taken.server.wait_for_log(&["WARN", "the worker said something unexpected", &format!("worker={pid}")]);
+    assert!(!taken.other.call(OP, &request(HERE, libc::SYS_getpid, &[])).is_empty());
+    let threads = std::fs::read_dir(format!("/proc/{}/task", taken.server.pid())).expect("it runs").flatten();
+    let names: Vec<String> =
+        threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("comm")).ok()).collect();
+    assert!(names.iter().any(|name| name == "arbiter-0\n"), "{names:?}");
+    assert!(!names.iter().any(|name| name.starts_with("arbiter-7")), "{names:?}");
 }

@@ -245,7 +245,9 @@ fn heard(pool: &mut Pool, process: &mut Process, slot: u32, bytes: usize) -> New
             info!(worker = process.pid, user = process.user.as_ref().map(|u| u.id), "worker warm");
             return News::Warm(gpus, offer);
         }
-        (Some(Control::Started { vgpus }), State::Serving(session)) => return News::Started(session, vgpus),
+        (Some(Control::Started { vgpus }), State::Serving(session)) if pool.starts(slot) => {
+            return News::Started(session, vgpus);
+        }
         (Some(Control::Failed { reason }), State::Starting) => process.failure = reason,
         (Some(Control::Failed { reason: text } | Control::Log { text }), _) => process.log(session_of(state), &text),
         _ => {

@@ -29,6 +29,9 @@ pub enum State {
 
 struct Member {
     state: State,
+    /// Of one that serves: it has said which vGPUs its session has. It says so before it takes a command; whatever is
+    /// said afterwards may be its tenant's word.
+    has_started: bool,
     /// What it sees beyond our own environment; empty for the pool's.
     environment: Environment,
 }
@@ -173,7 +176,7 @@ impl Pool {
     /// The process of an order is there.
     pub fn born(&mut self, slot: u32, environment: Environment) {
         self.arrived(&environment);
-        self.members.insert(slot, Member { state: State::Starting, environment });
+        self.members.insert(slot, Member { state: State::Starting, has_started: false, environment });
     }
 
     /// The process of an order could not be made.
@@ -213,6 +216,12 @@ impl Pool {
     pub fn serve(&mut self, slot: u32) {
         self.sessions_begun += 1;
         self.give_up(slot, State::Serving(self.sessions_begun));
+    }
+
+    /// It says which vGPUs its session has. Answers whether it may.
+    pub fn starts(&mut self, slot: u32) -> bool {
+        let serves = self.members.get_mut(&slot).filter(|member| matches!(member.state, State::Serving(_)));
+        serves.is_some_and(|member| !std::mem::replace(&mut member.has_started, true))
     }
 
     /// A warm worker that did not take a session.
