@@ -51,8 +51,6 @@ pub struct OfArbiter {
     pub lent_ns: AtomicU64,
     pub overrun_ns: AtomicU64,
     pub leases: AtomicU64,
-    /// Of the last second, in which the GPU worked for the session.
-    pub busy_percent: AtomicU32,
 }
 
 #[repr(C, align(64))]

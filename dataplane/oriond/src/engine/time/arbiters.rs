@@ -6,8 +6,10 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 
-use orion_arbiter::{Arbiter, Settings};
+use orion_arbiter::{Arbiter, Ledger, Settings};
 use orion_ring::futex::{self, Among};
 use orion_ring::pause_after;
 use tracing::info;
@@ -32,11 +34,33 @@ pub struct Seats {
     pub page: Arc<Page>,
     pub bell: Arc<Bell>,
     pub shares: Shares,
+    /// By seat. Oriond's own.
+    pub told: Arc<[Told; SEATS_MAX]>,
+}
+
+/// What an arbiter has counted for a session on one GPU, as tools are told. The page says it to the worker, and is the
+/// worker's to write: who has taken one over would have had no time of the GPU.
+#[derive(Default)]
+pub struct Told {
+    pub used_ns: AtomicU64,
+    pub overrun_ns: AtomicU64,
+    pub leases: AtomicU64,
+    /// Of the last second, in which the GPU worked for the session.
+    pub busy_percent: AtomicU32,
 }
 
 impl Seats {
     pub fn create(shares: Shares) -> io::Result<Seats> {
-        Ok(Seats { page: Arc::new(Page::create()?), bell: Arc::new(Bell::create()?), shares })
+        let told = Arc::new(std::array::from_fn(|_| Told::default()));
+        Ok(Seats { page: Arc::new(Page::create()?), bell: Arc::new(Bell::create()?), shares, told })
+    }
+}
+
+impl Told {
+    fn ledger(&self, ledger: &Ledger) {
+        self.used_ns.store(ledger.used_ns, Relaxed);
+        self.overrun_ns.store(ledger.overrun_ns, Relaxed);
+        self.leases.store(ledger.leases, Relaxed);
     }
 }
 
@@ -179,7 +203,7 @@ impl Thread {
                 let Some(member) = self.members.remove(&session) else { return };
                 let ledger = self.arbiter.leave(now, session).unwrap_or_default();
                 let words = &member.seat().of_worker;
-                let waited_ms = words.waited_ns.load(std::sync::atomic::Ordering::Relaxed) / 1_000_000;
+                let waited_ms = words.waited_ns.load(Relaxed) / 1_000_000;
                 info!(
                     session,
                     gpu = self.gpu,
@@ -203,14 +227,15 @@ impl Thread {
     }
 
     fn show(&mut self, now: u64) {
-        use std::sync::atomic::Ordering::Relaxed;
         for (session, member) in &mut self.members {
             let seat = member.seats.page.seat(member.index);
             seat.of_arbiter.beat_ns.store(now, Relaxed);
             if let Some(ledger) = self.arbiter.ledger(*session) {
                 seat.show_ledger(&ledger);
+                let told = &member.seats.told[member.index];
+                told.ledger(&ledger);
                 let percent = member.lately.beat(now, ledger.used_ns);
-                percent.inspect(|percent| seat.of_arbiter.busy_percent.store(*percent, Relaxed));
+                percent.inspect(|percent| told.busy_percent.store(*percent, Relaxed));
             }
             if seat.show(self.arbiter.grant(*session), self.arbiter.is_held_by_its_limit(*session)) {
                 futex::wake_all(&seat.of_arbiter.grant, Among::Processes);

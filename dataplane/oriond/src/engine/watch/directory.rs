@@ -15,9 +15,8 @@ use super::system;
 use super::utilization::Utilization;
 use crate::engine::carrier::contract;
 use crate::engine::peer::Source;
-use crate::engine::time::arbiters::Seats;
+use crate::engine::time::arbiters::{Seats, Told};
 use crate::meter::{Meter, Reading};
-use crate::seat::OfArbiter;
 
 /// Characters of what a client says of itself: it becomes a label.
 const PROGRAM_CHARS_MAX: usize = 64;
@@ -217,33 +216,32 @@ impl Watched {
         let vgpus = self.vgpus.get().map_or(&[][..], Vec::as_slice);
         let busy = |vgpu: usize| {
             let (on, reading) = (vgpus.get(vgpu), metered.get(vgpu));
-            let counted = || Some(self.seat(on?.seat)?.busy_percent.load(Ordering::Relaxed));
+            let counted = || Some(self.told(on?.seat)?.busy_percent.load(Ordering::Relaxed));
             let measured = || utilization.of(&gpu_name(&on?.uuid), self.worker_pid as u32);
             counted().or_else(measured).or_else(|| reading?.busy_percent)
         };
         (0..vgpus.len().max(metered.len())).map(busy).collect()
     }
 
-    fn seat(&self, seat: Option<usize>) -> Option<&OfArbiter> {
-        Some(&self.seats.as_ref()?.page.seat(seat?).of_arbiter)
+    fn told(&self, seat: Option<usize>) -> Option<&Told> {
+        Some(&self.seats.as_ref()?.told[seat?])
     }
 
-    /// What the arbiters count. A session that never waits for its turn has no word of that on its own page.
+    /// What the arbiters count, and nobody else: what the session's own page says of it is its worker's word.
     fn tell_of_time(&self, session: &mut Session) {
-        let Some(vgpus) = self.vgpus.get() else { return };
+        let vgpus = self.vgpus.get().map_or(&[][..], Vec::as_slice);
         // Several vGPUs on one GPU have one seat there.
         let seats: BTreeSet<Option<usize>> = vgpus.iter().map(|on| on.seat).collect();
         let words = [
-            (of_session::GPU_TIME, (|seat| &seat.used_ns) as fn(&OfArbiter) -> &AtomicU64),
+            (of_session::GPU_TIME, (|seat| &seat.used_ns) as fn(&Told) -> &AtomicU64),
             (of_session::LEASES, |seat| &seat.leases),
             (of_session::LEASE_OVERRUN, |seat| &seat.overrun_ns),
         ];
         for (event, of) in words {
-            let told = seats.iter().filter_map(|seat| self.seat(*seat)).map(|seat| of(seat).load(Ordering::Relaxed));
-            if let Some(sum) = told.reduce(u64::saturating_add) {
-                session.is_divided = true;
-                session.counters.insert(event.name.to_owned(), sum);
-            }
+            let told = seats.iter().filter_map(|seat| self.told(*seat)).map(|seat| of(seat).load(Ordering::Relaxed));
+            let sum = told.reduce(u64::saturating_add);
+            session.is_divided |= sum.is_some();
+            session.counters.insert(event.name.to_owned(), sum.unwrap_or(0));
         }
     }
 }
@@ -251,6 +249,7 @@ impl Watched {
 #[cfg(test)]
 pub mod tests {
     use orion_arbiter::Ledger;
+    use orion_telemetry::OwnPage;
 
     use super::*;
     use crate::engine::time::policy::Shares;
@@ -286,20 +285,24 @@ pub mod tests {
     fn what_nobody_measures_is_not_told_and_two_vgpus_of_one_gpu_have_one_seat() {
         let directory = Directory::new(Utilization::default(), true);
         directory.begins(1, watched(Source::User(7)));
+        let lies = OwnPage::map(directory.sessions()[&1].page.fd()).expect("the worker's end");
+        lies.set(of_session::LEASES, 7);
         directory.has_vgpus(1, vec![on(3, None)]);
         let session = directory.report(Sees::All).sessions.remove(0);
         assert_eq!(session.vgpus, [Vgpu { gpu: 3, busy_percent: None }]);
         assert!(!session.gpu_time_is_known());
         let seats = Seats::create(Shares::Each(50)).expect("a page");
-        let ledger = Ledger { used_ns: 700, ..Ledger::default() };
-        seats.page.seat(0).show_ledger(&ledger);
-        seats.page.seat(0).of_arbiter.busy_percent.store(41, Ordering::Relaxed);
+        seats.told[0].used_ns.store(700, Ordering::Relaxed);
+        seats.told[0].busy_percent.store(41, Ordering::Relaxed);
+        // The worker's to write, whoever has it.
+        let lies = Ledger { used_ns: 3, leases: u64::MAX, ..Ledger::default() };
+        seats.page.seat(0).show_ledger(&lies);
         directory.begins(2, Watched { seats: Some(seats), ..watched(Source::User(7)) });
         directory.has_vgpus(2, vec![on(3, Some(0)), on(3, Some(0))]);
         let session = directory.report(Sees::All).sessions.remove(1);
         assert_eq!(session.vgpus, [Vgpu { gpu: 3, busy_percent: Some(41) }; 2]);
         assert!(session.gpu_time_is_known());
-        assert_eq!(session.counter(of_session::GPU_TIME), 700);
+        assert_eq!((session.counter(of_session::GPU_TIME), session.counter(of_session::LEASES)), (700, 0));
     }
 
     #[test]
