@@ -289,6 +289,8 @@ fn main() -> std::process::ExitCode {
         match Cli::parse_from(&arguments).command {
             Command::Serve(options) if options.show_config => show_config(&arguments, &settings),
             Command::Serve(options) => {
+                // Before anything of ours is opened, which is not what whoever started us means.
+                options.ready_fd.map_or(Ok(()), keep_from_workers)?;
                 // Before any thread starts, the log's too, so that all of them leave these to this one.
                 let signals = block_signals();
                 let _log = log::start(&log_settings(&options))?;
@@ -394,9 +396,6 @@ fn host_memory_bytes() -> u64 {
 fn serve(mut options: Serve, signals: &libc::sigset_t) -> Result<(), String> {
     refuse_limits(&options)?;
     let time = time(&options)?;
-    if let Some(fd) = options.ready_fd {
-        keep_from_workers(fd)?;
-    }
     refuse_beside_pool(&options)?;
     let cells = plan_cells(&options)?;
     raise_descriptor_limit();
@@ -706,9 +705,13 @@ fn refuse_beside_pool(options: &Serve) -> Result<(), String> {
 /// Whoever waits for the line would otherwise wait for every worker too.
 fn keep_from_workers(fd: i32) -> Result<(), String> {
     // SAFETY: plain calls that work on any number.
-    match unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) } {
-        0 if fd > 2 => Ok(()),
-        0 => Err(format!("--ready-fd {fd} is one of the standard descriptors; pass another one")),
+    let (kept, flags) = unsafe { (libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC), libc::fcntl(fd, libc::F_GETFL)) };
+    match kept {
+        0 if fd <= 2 => Err(format!("--ready-fd {fd} is one of the standard descriptors; pass another one")),
+        0 if flags & libc::O_ACCMODE == libc::O_RDONLY => {
+            Err(format!("--ready-fd {fd} is open for reading alone; pass the other end of a pipe"))
+        }
+        0 => Ok(()),
         _ => Err(format!("--ready-fd {fd} is no open descriptor: {}", std::io::Error::last_os_error())),
     }
 }

@@ -773,6 +773,31 @@ fn workers_do_not_inherit_the_descriptor_that_says_ready() {
     assert!(server.ready_pipe_has_ended(), "a worker holds --ready-fd");
 }
 
+/// A number that nobody passed would be that of something of oriond's own: its log had the addresses in it, and was
+/// closed.
+#[test]
+fn a_descriptor_that_nobody_passed_is_not_taken_for_the_one_that_says_ready() {
+    let log = std::env::temp_dir().join(format!("orion-ready-{}.log", std::process::id()));
+    let begun = |redirection: &str, fd: i32| {
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("exec {redirection}; exec \"$0\" \"$@\""), env!("CARGO_BIN_EXE_oriond")]);
+        command.args(["serve", "--driver", "echo", "--socket", "none", "--listen", "127.0.0.1:0", "--insecure"]);
+        command.args(["--ready-fd", &fd.to_string(), "--log-file"]).arg(&log);
+        let output = command.output().expect("starting oriond");
+        assert!(!output.status.success());
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    for fd in 3..10 {
+        let text = begun(&format!("{fd}>&-"), fd);
+        assert!(text.contains(&format!("--ready-fd {fd} is no open descriptor")), "{text}");
+    }
+    for readable in ["9</dev/null", "9</"] {
+        let text = begun(readable, 9);
+        assert!(text.contains("--ready-fd 9 is open for reading alone"), "{text}");
+    }
+    assert!(!log.exists(), "what is wrong with --ready-fd is known before the log is begun");
+}
+
 /// A small fuzzer: whatever comes before a session, oriond goes on.
 #[test]
 fn nonsense_at_the_door_hurts_nobody() {
