@@ -13,6 +13,7 @@ use orion_transport::lease::MasterKey;
 use tokio::sync::{broadcast, oneshot, watch};
 use tracing::{error, info, warn};
 
+use crate::lines::Lines;
 use crate::store::{Campaign, Failed, Store};
 
 /// How often time alone is looked at.
@@ -160,6 +161,7 @@ pub fn open(settings: Settings, store: Box<dyn Store>) -> Result<Counter, String
         standing: Standing::Follows(Refusal::NoLeader("this one has just been started".to_owned())),
         looked: None,
         unheard: Vec::new(),
+        lines: Lines::default(),
         ending: None,
     };
     if let Err(Refusal::Store(why)) = serving.ready()? {
@@ -241,6 +243,7 @@ struct Serving {
     looked: Option<Instant>,
     /// Granted to clients that had gone.
     unheard: Vec<AllocationId>,
+    lines: Lines,
     /// Who has said that this is the end.
     ending: Option<oneshot::Sender<()>>,
 }
@@ -426,7 +429,17 @@ impl Serving {
             info!(was = why, "the store can be written again");
         }
         for event in desk.pool.take_events() {
-            log(&event, &desk.pool);
+            let tenant = match &event {
+                Event::Waits { id } => desk.waiters.get(id).map(|(ask, _)| ask.tenant.as_str()),
+                Event::Granted { id } => desk.pool.allocation(*id).map(|a| a.ask.tenant.as_str()),
+                _ => None,
+            };
+            if let Some(unsaid) = self.lines.says(&event, tenant) {
+                if unsaid > 0 {
+                    warn!(unsaid, "lines of asks were left out, for there were too many; `orionctl watch` shows all");
+                }
+                log(&event, &desk.pool);
+            }
             if let Event::Over { id, .. } | Event::BackAtNode { id, .. } = &event {
                 desk.used.remove(id);
             }
@@ -487,6 +500,7 @@ impl Serving {
                 };
                 warn!("this controller steps down: it has not been heard of in time, or its key was removed");
                 self.unheard.clear();
+                self.lines = Lines::default();
                 self.looked = None;
                 self.follow(refusal.clone());
                 let _ = self.news.send(News::Over(refusal.clone()));

@@ -9,6 +9,7 @@ mod doors;
 mod key;
 mod last;
 mod leases;
+mod lines;
 mod load;
 mod room;
 mod service;
