@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use orion_wire::text::acts;
 use serde::{Deserialize, Serialize};
 
 use crate::numbers::{PROCESSES_MAX, SLOTS_MAX, THREADS_MAX};
@@ -272,8 +273,13 @@ fn threads(pid: u32) -> impl Iterator<Item = (u32, String)> {
     })
 }
 
+/// What a program calls itself may be anything, and comes to an administrator's terminal.
+pub fn shown(text: &str) -> String {
+    text.chars().map(|c| if acts(c) { char::REPLACEMENT_CHARACTER } else { c }).collect()
+}
+
 fn name(pid: u32) -> String {
-    text(format!("/proc/{pid}/comm")).unwrap_or_default().trim_end().to_owned()
+    shown(text(format!("/proc/{pid}/comm")).unwrap_or_default().trim_end())
 }
 
 /// When it began, as the system counts.
@@ -301,6 +307,17 @@ mod tests {
         assert_eq!(session_of("watch 12345678"), Some(12_345_678));
         assert_eq!(session_of("watch 123456789"), None);
         assert_eq!(session_of("watcher"), None);
+    }
+
+    #[test]
+    fn a_process_is_shown_by_its_name_without_what_a_terminal_would_do() {
+        let escape = b"\x1b[2J\n\xe2\x80\xaeevil";
+        let renamed = std::thread::spawn(move || {
+            std::fs::write("/proc/thread-self/comm", escape).expect("a thread names itself");
+            let tid = std::fs::read_link("/proc/thread-self").expect("its own");
+            name(tid.file_name().and_then(|tid| tid.to_str()?.parse().ok()).expect("a number"))
+        });
+        assert_eq!(renamed.join().expect("no panic"), "\u{fffd}[2J\u{fffd}\u{fffd}evil");
     }
 
     #[test]

@@ -12,6 +12,7 @@ use serde::Deserialize;
 
 use crate::histogram::Counts;
 use crate::ports::{self, Ends};
+use crate::processes::shown;
 use crate::report::{Connection, OfSession};
 
 /// Of the words that are read here.
@@ -165,11 +166,6 @@ impl Sessions {
         let Connection { received, retransmits, round_trips, .. } = *first;
         OfSession { session, program, tenant, connections: 1, received, retransmits, round_trips }
     }
-}
-
-/// What a client says of itself may be anything, and comes to a terminal.
-fn shown(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }
 
 fn ask(socket: &Path) -> Result<Said, String> {
