@@ -5,6 +5,7 @@
 #   FOLDER/share      man pages, and completions for bash, zsh and fish
 #   with --system also server.conf, units of systemd and a rule for logrotate, at their places under /
 # The folder may be moved or copied. What runs from it keeps the files that it has loaded when they are replaced.
+# Root is refused a folder that another user owns, or everybody may write to, but of the user whose this checkout is.
 #   ./install.sh FOLDER              for this machine and those whose C library is not older
 #   ./install.sh --portable FOLDER   orion-run and the libraries for any x86-64 Linux with glibc 2.17 or newer (CentOS
 #                                    7, Ubuntu 16.04); oriond for this machine. Needs python3 with pip and readelf, and
@@ -38,7 +39,7 @@ files=(usr/bin/orion-run usr/bin/orion-ptxas usr/bin/oriond usr/bin/orion-contro
     usr/lib/systemd/system/orion-agent.service)
 
 uninstall() {
-    local root=${DESTDIR:-}/ kept=
+    local root=${DESTDIR:-}/ kept= file program folder
     if [ -z "${DESTDIR:-}" ] && command -v systemctl >/dev/null; then
         systemctl disable --now orion-agent oriond orion-controller 2>/dev/null || true
     fi
@@ -49,11 +50,15 @@ uninstall() {
         [ "$root$file" = "$kept" ] || rm -f "$root$file"
     done
     rm -rf "${root}usr/lib/orion"
-    # pages: all that is called after one of the programs
-    rm -f "$root"usr/share/man/man[18]/{orion,oriond,orionctl}{,-*}.[18] \
-        "$root"usr/share/bash-completion/completions/{orion-*,oriond,orionctl} \
-        "$root"usr/share/zsh/site-functions/_{orion-*,oriond,orionctl} \
-        "$root"usr/share/fish/vendor_completions.d/{orion-*,oriond,orionctl}.fish
+    # pages: all that is called after one of the programs, and not what other programs called orion-… have there
+    for file in "${files[@]}"; do
+        [[ "$file" == usr/bin/* ]] || continue
+        program=${file##*/}
+        rm -f "$root"usr/share/man/man[18]/"$program"{,-*}.[18] \
+            "$root"usr/share/bash-completion/completions/"$program" \
+            "$root"usr/share/zsh/site-functions/_"$program" \
+            "$root"usr/share/fish/vendor_completions.d/"$program".fish
+    done
     for folder in etc/orion etc/logrotate.d etc usr/bin usr/lib/systemd/system usr/lib/systemd usr/lib \
         usr/share/man/man{1,8} usr/share/man usr/share/bash-completion{/completions,} usr/share/zsh{/site-functions,} \
         usr/share/fish{/vendor_completions.d,} usr/share usr; do
@@ -77,6 +82,33 @@ case "$mode" in
     system | deb) umask 022 ;;
     *) umask g-w,o-w ;;
 esac
+# Root writes into nobody else's folders: whoever owns one on the way may lead what is written to a place of his choice,
+# the system's own libcuda.so.1 for one. Whose this checkout is, is believed: what he has written is built and run here.
+# His group is left out, for /usr/local is writable to one in Debian.
+no_stranger_s() {
+    local path=$1 owner mode
+    while :; do
+        if [ -e "$path" ] && read -r owner mode < <(stat -L -c '%u %a' -- "$path"); then
+            if [[ " 0 $(stat -c %u -- "$root") " != *" $owner "* ]]; then
+                echo "install: $path belongs to user $owner, who could lead what root writes there to another place;" \
+                    "install as that user, or into a folder of root's" >&2
+                exit 1
+            elif [ -d "$path" ] && (((8#$mode & 8#1002) == 2)); then
+                echo "install: everybody may write to $path, and could lead what root writes there to another place;" \
+                    "take that from it (chmod o-w), or install into another folder" >&2
+                exit 1
+            fi
+        fi
+        [ "$path" != / ] || return 0
+        path=$(dirname -- "$path")
+    done
+}
+if [ "$(id -u)" = 0 ]; then
+    for path in "$prefix"{,/bin,/lib/orion,/share/man/man{1,8},/share/{zsh,fish,bash-completion}}; do
+        no_stranger_s "$(realpath -sm -- "$path")"
+        no_stranger_s "$(realpath -m -- "$path")"
+    done
+fi
 mkdir -p "$prefix/bin" "$prefix/lib/orion"
 [ "$mode" != system ] || chmod 755 "$prefix/lib/orion"
 folder=$(cd "$prefix" && pwd)
@@ -147,13 +179,15 @@ for module in jax_plugins/orion/__init__.py orion_numba.py; do
 done
 ln -sfT libcuda.so.1 "$folder/lib/orion/libcuda.so"
 
-for program in orion-run oriond; do "$folder/bin/$program" --write-pages "$folder"; done
+# What was built, for what was put may be another program's by now where the folder is not this user's alone.
+"$built/orion-run" --write-pages "$folder"
+"$target/release/oriond" --write-pages "$folder"
 
 if [ "$mode" = system ] || [ "$mode" = deb ]; then
     put 755 "$built/orion-controller" bin/orion-controller
     for tool in orion-{agent,check,smi,shm,top} orionctl "${probe[@]}"; do put 755 "$built/$tool" "bin/$tool"; done
     for program in orion-{controller,agent,check,smi,shm,top} orionctl "${probe[@]}"; do
-        "$folder/bin/$program" --write-pages "$folder"
+        "$built/$program" --write-pages "$folder"
     done
     install -d "${DESTDIR:-}"/{usr/lib/systemd/system,etc/logrotate.d,etc/orion}
     install -m 644 "$service"/*.service "${DESTDIR:-}/usr/lib/systemd/system/"

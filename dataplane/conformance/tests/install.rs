@@ -83,6 +83,17 @@ fn a_system_has_what_it_needs_and_nothing_afterwards() {
     assert!(installed(&system, &["--uninstall"]).contains("server.conf, which was changed"));
     assert_eq!(files(&system), BTreeSet::from(["etc/orion/server.conf".to_owned()]));
     std::fs::write(&conf, text).expect("writing");
+    // Somebody else's, of another Orion.
+    let theirs =
+        ["usr/share/man/man1/orion-ssh.1", "usr/share/bash-completion/completions/orion-ssh", "usr/lib/orion2"];
+    for file in theirs {
+        let file = system.join(file);
+        std::fs::create_dir_all(file.parent().expect("a folder")).expect("making a folder");
+        std::fs::write(file, "theirs").expect("writing");
+    }
+    installed(&system, &["--uninstall"]);
+    assert_eq!(files(&system), theirs.map(str::to_owned).into());
+    theirs.iter().for_each(|file| std::fs::remove_file(system.join(file)).expect("it stayed"));
     installed(&system, &["--uninstall"]);
     assert_eq!(std::fs::read_dir(&system).expect("the folder itself stays").count(), 0);
     std::fs::remove_dir_all(folder).expect("removing");
@@ -126,7 +137,8 @@ fn what_is_no_way_to_install_is_refused_and_touches_nothing() {
     }
 }
 
-/// `install.sh` with this umask, of programs that take no time to build and do nothing.
+/// `install.sh` with this umask, of programs that take no time to build and do nothing but to write down in `ran` where
+/// they were.
 fn install_as_if_built(folder: &Path, umask: &str, arguments: &[&str]) -> Output {
     let (tools, built) = (folder.join("tools"), folder.join("target/release"));
     for made in [&tools, &built] {
@@ -136,7 +148,7 @@ fn install_as_if_built(folder: &Path, umask: &str, arguments: &[&str]) -> Output
                     orion-top orionctl orion-probe libcuda.so libcupti.so libnvidia_ml.so";
     let files = programs.split_whitespace().map(|name| built.join(name));
     for file in files.chain([tools.join("cargo")]) {
-        std::fs::write(&file, "#!/bin/sh\n").expect("writing");
+        std::fs::write(&file, format!("#!/bin/sh\necho \"$0\" >>{}\n", folder.join("ran").display())).expect("writing");
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).expect("chmod");
     }
     let path = format!("{}:{}", tools.display(), std::env::var("PATH").expect("there is one"));
@@ -194,5 +206,55 @@ fn a_folder_in_the_place_of_a_file_is_no_place_for_it() {
         assert!(!output.status.success() && complaint.contains(name), "{name}: {complaint}");
         std::fs::remove_dir_all(&own).expect("removing");
     }
+    std::fs::remove_dir_all(&folder).expect("removing");
+}
+
+/// Who owns a folder on the way could lead root to write, or to run, what he likes: into the system's own libcuda.so.1
+/// by a link, or a program of his own that he puts in place of one that was just installed.
+#[test]
+fn root_writes_into_nobody_else_s_folder_and_runs_nothing_from_where_it_installs() {
+    if std::fs::metadata("/proc/self").expect("this process").uid() != 0 {
+        eprintln!("this user can give no folder to another one");
+        return;
+    }
+    let folder = empty_folder("strangers");
+    let stranger = |name: &str| {
+        let path = folder.join(name);
+        std::fs::create_dir_all(&path).expect("making a folder");
+        std::os::unix::fs::chown(&path, Some(4711), None).expect("root may");
+        path
+    };
+    let ours = |name: &str| {
+        let path = folder.join(name);
+        std::fs::create_dir_all(&path).expect("making a folder");
+        path
+    };
+    let link = |to: &Path, from: PathBuf| std::os::unix::fs::symlink(to, from).expect("a link");
+    let theirs = stranger("theirs");
+    link(&ours("a"), theirs.join("link"));
+    link(&theirs, ours("b/lib").join("orion"));
+    stranger("c/share/man/man1");
+    std::fs::set_permissions(ours("all"), std::fs::Permissions::from_mode(0o777)).expect("chmod");
+    for (prefix, blamed) in
+        [("theirs", "theirs"), ("theirs/deep", "theirs"), ("theirs/link", "theirs"), ("b", "lib/orion"), ("c", "man1")]
+            .into_iter()
+            .chain([("all/deep", "all")])
+    {
+        let prefix = folder.join(prefix);
+        let output = install_as_if_built(&folder, "022", &[prefix.to_str().expect("a plain path")]);
+        let complaint = orion::complaint(&output);
+        assert!(!output.status.success() && complaint.contains(blamed), "{prefix:?}: {complaint}");
+    }
+    assert!(files(&theirs).iter().all(|file| file == "link") && files(&folder.join("a")).is_empty());
+    // A link of root's own leads where root means it to.
+    link(&ours("d"), folder.join("e"));
+    let output = install_as_if_built(&folder, "022", &[folder.join("e").to_str().expect("a plain path")]);
+    assert!(output.status.success(), "{}", orion::complaint(&output));
+    let ran = std::fs::read_to_string(folder.join("ran")).expect("some ran");
+    let [built, tools] = ["target", "tools"].map(|name| folder.join(name));
+    assert!(
+        ran.lines().all(|line| Path::new(line).starts_with(&built) || Path::new(line).starts_with(&tools)),
+        "{ran}"
+    );
     std::fs::remove_dir_all(&folder).expect("removing");
 }
