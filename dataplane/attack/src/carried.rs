@@ -1,5 +1,5 @@
-//! A session over TCP by hand: without the threads that keep a client's memory in step, so that whoever has it decides
-//! what is read, on which connection.
+//! A session over TCP or vsock by hand: without the threads that keep a client's memory in step, so that whoever has it
+//! decides what is read, on which connection.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use orion_tls::trust::Way;
 use orion_transport::carrier::tcp::{self, Belongs};
+use orion_transport::carrier::vsock;
 use orion_transport::client::{self, Caller, Server};
 use orion_transport::proof::Token;
 use orion_transport::stream::{Frame, StreamHeader};
@@ -28,11 +29,15 @@ pub struct Carried {
 
 impl Carried {
     pub fn attach(server: &Server, token: &str) -> Result<Carried, String> {
-        let Some(address) = server.host() else { return Err(format!("{server} has no lanes; give --transport tcp")) };
+        let connect = match server.host() {
+            Some(address) => tcp::connector(address),
+            None => vsock::connector(server).map_err(|why| format!("{why}, and no lanes; give --transport tcp"))?,
+        };
         let caller = Caller::new("orion-attack", Some(Token::new(token, "orion-attack")?));
         // What is attacked lies behind the records of TLS, if there are any.
         let way = Way::Plain;
-        let mut channel = tcp::reach(server, &way)?;
+        let socket = connect().map_err(|e| format!("connecting to {server} failed: {e}"))?;
+        let mut channel = tcp::agree(server, socket, &way)?;
         let greeted = client::greet(server, &mut channel, &caller, false).map_err(|e| e.text)?;
         let start = Start { heap_base: HEAP_BASE, pages: Pages::Mirrored, bell: BELL_IN_PAGES };
         let failed = |e: std::io::Error| format!("starting a session with {server} failed: {e}");
@@ -45,7 +50,7 @@ impl Carried {
         let timeout = Some(Duration::from_millis(1));
         stream.set_read_timeout(timeout).and_then(|()| stream.set_write_timeout(timeout)).map_err(failed)?;
         let session = greeted.welcome.session;
-        let belongs = Belongs { connect: tcp::connector(address), way, session, key: greeted.lane_key };
+        let belongs = Belongs { connect, way, session, key: greeted.lane_key };
         Ok(Carried { welcome: greeted.welcome, stream, belongs, sequence: 0 })
     }
 

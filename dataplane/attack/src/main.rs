@@ -64,7 +64,7 @@ enum What {
         /// Of these ways only, and in this order
         #[arg(value_enum)]
         ways: Vec<grow::Way>,
-        /// Over shm or tcp only
+        /// Over one carrier only: shm, tcp, or one that is named behind --
         #[arg(long)]
         transport: Option<String>,
         /// For each way
@@ -73,6 +73,9 @@ enum What {
         /// What oriond lets a worker have
         #[arg(long, default_value_t = 256, value_name = "MIB")]
         budget: u64,
+        /// The address of another carrier for its oriond, such as --vsock 7411, over which it is tried too
+        #[arg(last = true, value_name = "OPTION")]
+        serve: Vec<String>,
     },
     /// Tenants that try to get more of a GPU's time than their share, or keep others from theirs
     Leases {
@@ -102,8 +105,8 @@ fn main() -> ExitCode {
         }
         What::Canary { oriond } => canary(&oriond).and_then(|()| leases::canary(&oriond)),
         What::Leases { oriond, ways, seconds } => leases::run(&oriond, &ways, Duration::from_secs(seconds)),
-        What::Grow { oriond, ways, transport, seconds, budget } => {
-            all_growth(&oriond, &ways, transport.as_deref(), seconds, budget)
+        What::Grow { oriond, ways, transport, seconds, budget, serve } => {
+            all_growth(&oriond, &ways, transport.as_deref(), &serve, seconds, budget)
         }
         What::Witness { server, seconds, seed } => Server::parse(&server)
             .and_then(|s| witness::run(&s, &server::token_from_environment(), seconds, seed))
@@ -233,20 +236,23 @@ fn all_growth(
     oriond: &std::path::Path,
     ways: &[grow::Way],
     transport: Option<&str>,
+    serve: &[String],
     seconds: u64,
     budget: u64,
 ) -> Result<(), String> {
-    if transport.is_some_and(|t| !["shm", "tcp"].contains(&t)) {
-        return Err(format!("--transport {:?} is neither shm nor tcp", transport.unwrap_or_default()));
+    let carriers = ["shm", "tcp"].into_iter().chain(serve.iter().filter_map(|option| option.strip_prefix("--")));
+    let carriers: Vec<&str> = carriers.collect();
+    if let Some(transport) = transport.filter(|transport| !carriers.contains(transport)) {
+        return Err(format!("--transport {transport} is none of {}", carriers.join(", ")));
     }
     let ways = if ways.is_empty() { grow::Way::value_variants() } else { ways };
     let (mut held, mut broken) = (0, 0);
     for way in ways {
-        for name in ["shm", "tcp"] {
-            if transport.is_some_and(|t| t != name) || way.needs_lanes() && name == "shm" {
+        for name in &carriers {
+            if transport.is_some_and(|t| t != *name) || way.needs_lanes() && *name == "shm" {
                 continue;
             }
-            match growth(oriond, *way, name, seconds, budget) {
+            match growth(oriond, *way, name, serve, seconds, budget) {
                 Ok(()) => held += 1,
                 Err(text) => {
                     println!("FOUND {way:?} over {name}: {text}");
@@ -270,12 +276,22 @@ const BETWEEN_LOOKS_MIB: u64 = 256;
 /// How long somebody else may wait for nearly all of his answers, on a machine that is busy with this.
 const ANSWER_MAX: Duration = Duration::from_millis(250);
 
-fn growth(oriond: &std::path::Path, way: grow::Way, transport: &str, seconds: u64, budget: u64) -> Result<(), String> {
+fn growth(
+    oriond: &std::path::Path,
+    way: grow::Way,
+    transport: &str,
+    serve: &[String],
+    seconds: u64,
+    budget: u64,
+) -> Result<(), String> {
     let budget_bytes = format!("{budget} MiB");
     // What the software GPU calls device memory counts for nobody, so there is little.
     let device_memory = [("ORION_SOFT_MEMORY_MIB", "64")];
-    let server = Oriond::start_with(oriond, way.driver(), &["--host-memory", &budget_bytes], &device_memory)?;
-    let address = server.addresses().iter().find(|a| a.transport() == transport).expect("it listens on all");
+    let mut options = vec!["--host-memory", &budget_bytes];
+    options.extend(serve.iter().map(String::as_str));
+    let server = Oriond::start_with(oriond, way.driver(), &options, &device_memory)?;
+    let address = server.addresses().iter().find(|a| a.transport() == transport);
+    let address = address.ok_or_else(|| format!("this oriond listens nowhere over {transport}"))?;
     let witness = match way.driver() {
         "soft" => Some(start_witness(address, &server, seconds + 1, 1)?),
         _ => None,

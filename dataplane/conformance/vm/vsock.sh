@@ -2,10 +2,10 @@
 # Sessions over vsock, in a virtual machine: by its kernel's loopback, and with the software GPU of its host.
 #   vm/vsock.sh [PART…]    carrier: what oriond's carrier suite has for vsock; loopback: the driver's facts about
 #                          copies, TLS, and the end of oriond in a copy, all of it in the machine;
-#                          attack: the hostile client over it; host: the facts, an nvcc program and the end of oriond
-#                          in a copy, from the machine to its host; all of them by default (ORION_VM_FILTER,
-#                          ORION_VM_FACTS, ORION_ATTACK_SECONDS: other tests, other options of orion-facts, other
-#                          than 60 s)
+#                          attack: the hostile client over it, and sessions that would have oriond keep ever more;
+#                          host: the facts, an nvcc program and the end of oriond in a copy, from the machine to its
+#                          host; all of them by default (ORION_VM_FILTER, ORION_VM_FACTS, ORION_ATTACK_SECONDS: other
+#                          tests, other options of orion-facts, other than 60 s)
 # Needs what boot.sh does; for `host`, nvcc or PyPI to have it from, and vhost-device-vsock, which
 # `cargo install vhost-device-vsock` makes: it needs no kernel module of the host, and no root. Without it that part is
 # passed over.
@@ -113,6 +113,7 @@ fi
 if asked attack; then
     ORION_QUIET=1 orion-attack run --oriond /bin/oriond --seconds ${ORION_ATTACK_SECONDS:-60} -- --vsock 7501 2>&1 ||
         exit 30
+    ORION_QUIET=1 orion-attack grow --oriond /bin/oriond --transport vsock --seconds 3 -- --vsock 7502 2>&1 || exit 34
 fi
 if asked host; then
     ORION_SERVER=vsock:2:7411 ORION_VERBOSE=1 lose_worker </dev/null >/tmp/said 2>&1

@@ -20,7 +20,7 @@ pub mod ivshmem;
 pub mod rdma;
 mod shm;
 pub mod tcp;
-mod vsock;
+pub mod vsock;
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;

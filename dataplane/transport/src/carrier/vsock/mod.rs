@@ -54,11 +54,20 @@ impl Way for Vsock {
         let begun = begin(self, server, caller, reach(server, &way)?)?;
         // Where it is not, nothing is to be said: no network is crossed.
         let is_encrypted = begun.main.is_encrypted().then_some(true);
-        let place = place(server)?;
-        let connect: tcp::Connect = Arc::new(move || socket::connect(place));
+        let connect = connector(server)?;
         let silence = Some(Duration::from_secs(SILENCE_SECONDS_MAX as u64));
         tcp::carry(begun, tcp::Connections { way, connect, is_encrypted, silence }, tuning, listener)
     }
+}
+
+/// By which all connections of a session are made.
+///
+/// # Errors
+///
+/// In words: the server is reached otherwise.
+pub fn connector(server: &Server) -> Result<tcp::Connect, String> {
+    let place = place(server)?;
+    Ok(Arc::new(move || socket::connect(place)))
 }
 
 fn place(server: &Server) -> Result<(u32, u32), String> {
