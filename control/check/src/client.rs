@@ -205,7 +205,7 @@ fn remote(report: &mut Report, place: &str) {
 
 /// As a program with this environment would be.
 fn caller() -> Result<Caller, String> {
-    let trust = Trust::from_environment(variable)?;
+    let trust = Trust::of_this_process(|name| std::env::var(name))?;
     Ok(Caller { trust, ..Caller::new("orion-check", Token::from_environment()?) })
 }
 
@@ -220,7 +220,10 @@ fn encrypted(report: &mut Report, server: &Server, connection: OwnedFd) {
     let timeout = socket::receive_timeout(connection.as_fd(), TIMEOUT.as_secs() as i64);
     match timeout.and_then(|()| Channel::open(connection, &way, &|_| {})) {
         Ok(channel) => {
-            match (channel.is_encrypted(), Trust::from_environment(variable).is_ok_and(|trust| trust.insecure)) {
+            match (
+                channel.is_encrypted(),
+                Trust::of_this_process(|name| std::env::var(name)).is_ok_and(|trust| trust.insecure),
+            ) {
                 (true, _) => report.well("encryption", format!("What is said to {server} is encrypted by TLS 1.3.")),
                 (false, true) => report.warn(
                     "encryption",

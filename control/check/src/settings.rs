@@ -21,7 +21,7 @@ pub fn controller_address() -> Result<Option<(String, String)>, String> {
 
 /// Whom a program would believe, and what it would show, when it asks the controller that is configured.
 pub fn controller_trust() -> Result<Trust, String> {
-    let mut said = Trust::from_environment(variable)?;
+    let mut said = Trust::of_this_process(|name| std::env::var(name))?;
     // That of the oriond which is named; a program then asks no controller.
     if variable("ORION_SERVER").is_some() {
         said.fingerprint = None;

@@ -97,7 +97,7 @@ impl Place {
     fn trust(&self) -> Result<Trust, String> {
         let (ca, certificate, key) = (self.ca.clone(), self.certificate.clone(), self.key.clone());
         let said = Trust { ca, certificate, key, insecure: self.insecure, ..Trust::default() };
-        Ok(said.or(Trust::from_environment(|name| std::env::var(name).ok())?))
+        Ok(said.or(Trust::of_this_process(|name| std::env::var(name))?))
     }
 }
 

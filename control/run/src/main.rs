@@ -68,7 +68,19 @@ impl From<String> for Failure {
     }
 }
 
+/// What cannot be read does not mean that nothing was asked for.
+fn refuse_what_is_no_text() -> Result<(), String> {
+    // Whatever bytes a file's name has.
+    let is_file = |name: &str| ["ORION_TOKEN_FILE", "ORION_ASKED_FILE"].contains(&name);
+    let is_asked = |name: &OsString| name.to_str().is_some_and(|name| name.starts_with("ORION_") && !is_file(name));
+    match std::env::vars_os().find(|(name, value)| is_asked(name) && value.to_str().is_none()) {
+        Some((name, _)) => Err(format!("{} is not valid UTF-8; set it anew, or unset it", name.display())),
+        None => Ok(()),
+    }
+}
+
 fn run(cli: &Cli) -> Result<ExitStatus, Failure> {
+    refuse_what_is_no_text()?;
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let wanted = pool::wanted(cli, variable, ClientConf::of_this_user)?;
     let choice = match wanted {

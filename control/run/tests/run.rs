@@ -1,5 +1,7 @@
 //! orion-run with a stand-in for oriond: what the program sees, what scripts see, and what is left.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -275,6 +277,22 @@ fn contradictions_and_what_is_no_address_are_refused_before_anything_starts() {
         let output = here.run_with(arguments, &[environment]);
         let said = text(&output.stderr);
         assert!(output.status.code() == Some(125) && said.contains(words), "{arguments:?} {environment:?}: {said}");
+        assert_eq!(here.oriond_saw(), "");
+    }
+}
+
+/// As if ORION_SERVER named nobody, it would begin a server of its own.
+#[test]
+fn what_is_no_text_is_refused_and_not_taken_for_nothing() {
+    let here = Installed::new("bytes", STAND_IN);
+    let _alone = FORKING.lock().unwrap_or_else(PoisonError::into_inner);
+    for name in ["ORION_SERVER", "ORION_CONTROLLER", "ORION_TRANSPORT", "ORION_TLS", "ORION_GMEM"] {
+        let mut run = Command::new(here.0.join("orion-run"));
+        run.arg("true").env(name, OsStr::from_bytes(b"tcp:\xff:1")).env("XDG_RUNTIME_DIR", here.0.join("runtime"));
+        let output = run.output().expect("orion-run starts");
+        let said = text(&output.stderr);
+        let words = format!("{name} is not valid UTF-8");
+        assert!(output.status.code() == Some(125) && said.contains(&words), "{said}");
         assert_eq!(here.oriond_saw(), "");
     }
 }

@@ -1,6 +1,7 @@
 //! Programs that are out of luck: with threads that are cancelled in the midst of a call or have hardly any stack, and
 //! with a sanitizer that watches.
 
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::process::Command;
 
 #[allow(dead_code, reason = "what other tests need of it")]
@@ -61,4 +62,48 @@ fn a_program_with_a_sanitizer_runs_and_has_no_leak() {
         }
         std::fs::remove_file(program).expect("it was made");
     }
+}
+
+/// Whoever starts a setuid program would have it make files, read them and send what it computes, as he likes.
+#[test]
+fn a_program_with_more_rights_than_who_starts_it_does_not_listen_to_his_environment() {
+    if std::fs::metadata("/proc/self").expect("this process").uid() != 0 {
+        eprintln!("only root can make a program another user's");
+        return;
+    }
+    let folder = std::env::temp_dir().join(format!("orion-privileged-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).expect("a folder");
+    std::fs::copy(orion::built().join("libcuda.so"), folder.join("libcuda.so.1")).expect("copying");
+    let (source, program) =
+        (orion_built::root().join("dataplane/conformance/circumstances/privileged.c"), folder.join("program"));
+    let made =
+        Command::new("cc").arg(&source).arg("-o").arg(&program).args(["-ldl", "-Wl,-rpath"]).arg(&folder).output();
+    let made = made.expect("there is a C compiler");
+    assert!(made.status.success(), "{made:?}");
+    let listens = |mode: u32| {
+        std::os::unix::fs::chown(&program, Some(4711), None).expect("root may");
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(mode)).expect("chmod");
+        let out = folder.join("out");
+        std::fs::create_dir_all(&out).expect("a folder");
+        std::fs::set_permissions(&out, std::fs::Permissions::from_mode(0o777)).expect("chmod");
+        let mut run = Command::new(&program);
+        run.env("ORION_SERVER", "unix:/nowhere/of/his").env("ORION_ASKED_FILE", out.join("asked")).env("HOME", &out);
+        run.env("CUDA_LOG_FILE", out.join("log")).env_remove("ORION_CONTROLLER");
+        let output = run.output().expect("it starts");
+        assert!(output.status.success(), "{}", orion::complaint(&output));
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let made = std::fs::read_dir(&out).expect("a folder").count();
+        let heard = made > 0 || String::from_utf8_lossy(&output.stderr).contains("/nowhere/of/his");
+        std::fs::remove_dir_all(&out).expect("removing");
+        (said, heard)
+    };
+    let (said, heard) = listens(0o755);
+    assert!(said.starts_with("plain ") && heard, "{said}");
+    let (said, heard) = listens(0o4755);
+    match said.starts_with("privileged ") {
+        true => assert!(!heard, "{said}"),
+        false => eprintln!("programs get nobody's rights in {}", folder.display()),
+    }
+    std::fs::remove_dir_all(&folder).expect("removing");
 }

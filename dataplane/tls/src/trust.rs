@@ -1,5 +1,6 @@
 //! A client's side: whom it believes, and what it shows of itself.
 
+use std::env::VarError;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -49,8 +50,30 @@ pub const ENVIRONMENT: Names =
 
 pub const OPTIONS: Names = Names { ca: "--ca", certificate: "--certificate", key: "--key", insecure: "--insecure" };
 
+/// The variables that say it.
+pub const VARIABLES: [&str; 6] =
+    ["ORION_CA", "ORION_FINGERPRINT", "ORION_CERTIFICATE", "ORION_KEY", "ORION_INSECURE", "ORION_TLS"];
+
 impl Trust {
-    /// Of variables, which `value_of` knows.
+    /// As the environment says, which is read by `variable`.
+    ///
+    /// # Errors
+    ///
+    /// In words.
+    pub fn of_this_process(variable: impl Fn(&str) -> Result<String, VarError>) -> Result<Trust, String> {
+        // What cannot be read does not mean that nothing was asked for, such as that all be encrypted.
+        let is_read = |name: &&str| !matches!(variable(name), Err(VarError::NotUnicode(_)));
+        match VARIABLES.iter().find(|name| !is_read(name)) {
+            Some(name) => Err(format!("{name} is not valid UTF-8")),
+            None => Trust::from_environment(|name| variable(name).ok()),
+        }
+    }
+
+    /// As [`Self::of_this_process`], of an environment that is read otherwise.
+    ///
+    /// # Errors
+    ///
+    /// In words.
     pub fn from_environment(value_of: impl Fn(&str) -> Option<String>) -> Result<Trust, String> {
         let path = |name: &str| value_of(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         let insecure = match value_of("ORION_INSECURE").as_deref() {

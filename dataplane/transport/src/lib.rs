@@ -17,6 +17,7 @@
 pub mod carrier;
 pub mod channel;
 pub mod client;
+pub mod environment;
 pub mod fds;
 pub mod gather;
 pub mod lanes;

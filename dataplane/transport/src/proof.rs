@@ -112,7 +112,7 @@ impl Token {
 
     /// What `ORION_TOKEN` or `ORION_TOKEN_FILE` say.
     pub fn from_environment() -> Result<Option<Token>, String> {
-        let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+        let set = |name: &str| crate::environment::var_os(name).filter(|value| !value.is_empty());
         match (set("ORION_TOKEN"), set("ORION_TOKEN_FILE")) {
             (Some(_), Some(_)) => Err("ORION_TOKEN and ORION_TOKEN_FILE are both set; unset one of them".into()),
             (Some(text), None) => {

@@ -223,7 +223,12 @@ impl ClientConf {
 
     /// What the files say, the user's before the system's.
     pub fn of_this_user() -> Result<ClientConf, String> {
-        let own = home().map_or(Ok(ClientConf::default()), |home| ClientConf::read(&home.join(BELOW_HOME)))?;
+        ClientConf::below(home())
+    }
+
+    /// The same for a user with this folder, or none.
+    pub fn below(home: Option<PathBuf>) -> Result<ClientConf, String> {
+        let own = home.map_or(Ok(ClientConf::default()), |home| ClientConf::read(&home.join(BELOW_HOME)))?;
         Ok(own.or(ClientConf::read(Path::new(OF_THE_SYSTEM))?))
     }
 

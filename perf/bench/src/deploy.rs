@@ -138,7 +138,7 @@ fn measure(shim: &Path, server: Server, text: &str) -> Result<Candidate, String>
 
 /// How programs with this environment speak to it: as the measurement above did.
 fn encryption(server: &Server) -> Result<&'static str, String> {
-    let trust = Trust::from_environment(|name| std::env::var(name).ok())?;
+    let trust = Trust::of_this_process(|name| std::env::var(name))?;
     let caller = Caller { trust, ..Caller::new("orion-bench", Token::from_environment()?) };
     Ok(match tcp::way(server, &caller)? {
         Way::Tls(..) => "  encrypted              by TLS 1.3",

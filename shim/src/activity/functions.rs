@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use orion_cuda::cupti::*;
 use orion_cuda::cupti_table::*;
 use orion_cuda::sys::*;
+use orion_transport::environment;
 use orion_wire::activity;
 
 use crate::activity::buffers::{self, State};
@@ -116,7 +117,7 @@ fn enable(kind: u32, value: bool) -> CUptiResult {
         CUPTI_ACTIVITY_KIND_OVERHEAD => {}
         // NVTX hands its ranges to a library that the application names so. Otherwise CUPTI has none.
         CUPTI_ACTIVITY_KIND_MARKER | CUPTI_ACTIVITY_KIND_MARKER_DATA
-            if std::env::var_os("NVTX_INJECTION64_PATH").is_none() => {}
+            if environment::var_os("NVTX_INJECTION64_PATH").is_none() => {}
         _ if gpu::mask(kind).is_some() => return State::get().gpu.lock_after_panic().choose(kind, value),
         _ if value => {
             let name = format!("cuptiActivityEnable of kind {kind}");

@@ -15,6 +15,7 @@ use std::ffi::{c_char, c_int, c_void};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use orion_cuda::sys::*;
+use orion_transport::environment;
 
 use crate::activity::calls;
 use crate::answer::{code, not_null, put};
@@ -82,7 +83,7 @@ pub const DENIED_QUIETLY: [u128; 1] = [0xf8cff951_21468b4e_b9e2fb46_9e7c0dd9];
 /// Says once of each table that something asked for it in vain, to those who want to know: libraries that ask for
 /// tables get along without them, and natively nothing is printed.
 fn note_unknown(id: u128) {
-    if std::env::var_os("ORION_VERBOSE").is_none_or(|v| v == "0") {
+    if environment::var_os("ORION_VERBOSE").is_none_or(|v| v == "0") {
         return;
     }
     static NOTED: Lock<Vec<u128>> = Lock::new(Rank::Leaf, Vec::new());

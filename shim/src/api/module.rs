@@ -6,6 +6,7 @@ use std::ffi::{c_char, c_void};
 use std::sync::OnceLock;
 
 use orion_cuda::sys::*;
+use orion_transport::environment;
 use orion_wire::handle::{Handle, Kind};
 
 use crate::answer::{code, put, write};
@@ -124,7 +125,7 @@ pub unsafe fn cuModuleGetGlobal_v2(
 pub unsafe fn cuModuleGetLoadingMode(mode: *mut CUmoduleLoadingMode) -> CUresult {
     static EAGER: OnceLock<bool> = OnceLock::new();
     code(facts().and_then(|_| {
-        let eager = *EAGER.get_or_init(|| std::env::var_os("CUDA_MODULE_LOADING").is_some_and(|v| v == "EAGER"));
+        let eager = *EAGER.get_or_init(|| environment::var_os("CUDA_MODULE_LOADING").is_some_and(|v| v == "EAGER"));
         // SAFETY: a pointer of the C API: null or valid.
         unsafe { put(mode, if eager { CU_MODULE_EAGER_LOADING } else { CU_MODULE_LAZY_LOADING }) }
     }))

@@ -9,6 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 
 use orion_tls::Fingerprint;
+use orion_transport::environment;
 use orion_transport::fds;
 use orion_transport::lease::SignedLease;
 use orion_transport::socket::{connect_local, objection_to_folder, receive_timeout};
@@ -92,11 +93,11 @@ fn granted(answer: Answer, agent: UnixStream) -> Result<Granted, String> {
 fn socket() -> Option<PathBuf> {
     // SAFETY: getuid cannot fail.
     let uid = unsafe { libc::getuid() };
-    let runtime = std::env::var_os("XDG_RUNTIME_DIR").filter(|folder| !folder.is_empty());
+    let runtime = environment::var_os("XDG_RUNTIME_DIR").filter(|folder| !folder.is_empty());
     let folders = [
         runtime.map(|folder| PathBuf::from(folder).join("orion")),
         Some("/run/orion".into()),
-        Some(format!("/tmp/orion-{uid}").into()),
+        environment::is_believed().then(|| format!("/tmp/orion-{uid}").into()),
     ];
     let is_there = |folder: &PathBuf| folder.join(SOCKET).exists();
     let folder = folders.into_iter().flatten().find(is_there)?;

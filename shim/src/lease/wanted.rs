@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use orion_tls::trust::Trust;
+use orion_tls::trust::{Trust, VARIABLES};
+use orion_transport::environment;
 use orion_wire::address::{self, Carrier, Server};
 use orion_wire::client_conf::{ClientConf, controller_addresses};
 
@@ -45,12 +46,12 @@ impl Wanted {
     /// Nothing if no controller is named. `server` is what `ORION_SERVER` says: it names an oriond, and then a file
     /// does not name a controller.
     pub fn from_environment(server: Option<&str>) -> Result<Option<Wanted>, String> {
-        let variable = |name: &str| match std::env::var(name) {
+        let variable = |name: &str| match environment::var(name) {
             Ok(value) => Ok(Some(value).filter(|value| !value.is_empty())),
             Err(std::env::VarError::NotPresent) => Ok(None),
             Err(std::env::VarError::NotUnicode(_)) => Err(format!("{name} is not valid UTF-8")),
         };
-        Wanted::of(variable, server, ClientConf::of_this_user)
+        Wanted::of(variable, server, || ClientConf::below(environment::home()))
     }
 
     fn of(
@@ -153,7 +154,8 @@ fn trust(
     certificate: Option<String>,
     key: Option<String>,
 ) -> Result<Trust, String> {
-    // What is not valid UTF-8 was refused before.
+    // What is not valid UTF-8 is nothing that was not said.
+    VARIABLES.iter().try_for_each(|name| variable(name).map(drop))?;
     let said = Trust::from_environment(|name| variable(name).ok().flatten())?;
     if said.fingerprint.is_some() {
         return Err(
@@ -206,6 +208,20 @@ mod tests {
     fn wanted(pairs: &[(&str, &str)], server: Option<&str>, conf: &str) -> Result<Option<Wanted>, String> {
         let variable = |name: &str| Ok(pairs.iter().find(|(n, _)| *n == name).map(|(_, value)| (*value).to_owned()));
         Wanted::of(variable, server, || ClientConf::parse(conf))
+    }
+
+    #[test]
+    fn what_is_no_text_is_not_taken_for_nothing() {
+        for unreadable in ["ORION_CONTROLLER", "ORION_VGPU", "ORION_CA", "ORION_KEY", "ORION_TLS", "ORION_FINGERPRINT"]
+        {
+            let variable = |name: &str| match name {
+                name if name == unreadable => Err(format!("{name} is not valid UTF-8")),
+                "ORION_CONTROLLER" => Ok(Some("pool".to_owned())),
+                _ => Ok(None),
+            };
+            let refused = Wanted::of(variable, None, || Ok(ClientConf::default())).err();
+            assert_eq!(refused, Some(format!("{unreadable} is not valid UTF-8")));
+        }
     }
 
     #[test]

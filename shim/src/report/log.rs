@@ -13,6 +13,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::{Mutex, OnceLock};
 
 use orion_cuda::sys::*;
+use orion_transport::environment;
 use orion_transport::thread::Uncancelled;
 
 use crate::state::process::state;
@@ -94,7 +95,7 @@ fn write_to_file(line: &str) {
     // Looked at when the first line comes, as the driver does: a wrong path is no reason not to start.
     static PLACE: OnceLock<Place> = OnceLock::new();
     let place = PLACE.get_or_init(|| {
-        let Some(path) = std::env::var_os("CUDA_LOG_FILE").filter(|p| !p.is_empty()) else { return Place::Nowhere };
+        let Some(path) = environment::var_os("CUDA_LOG_FILE").filter(|p| !p.is_empty()) else { return Place::Nowhere };
         match path.as_bytes() {
             b"stdout" => Place::Stdout,
             b"stderr" => Place::Stderr,

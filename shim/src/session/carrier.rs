@@ -13,6 +13,7 @@ use orion_tls::is_loopback;
 use orion_tls::trust::Trust;
 use orion_transport::carrier::{self, Death, Listener};
 use orion_transport::client::{Caller, NoSession, Server, Tuning, log};
+use orion_transport::environment;
 use orion_transport::proof::Token;
 use orion_transport::socket::objection_to_folder;
 use orion_wire::Pages;
@@ -225,7 +226,7 @@ fn given_back(wanted: &Wanted, granted: &Granted, part: &Part, no: NoSession) ->
 
 /// `orion-run` says so when nothing in the program it ran has asked.
 pub fn note_that_a_gpu_was_asked_for() {
-    let Some(path) = std::env::var_os("ORION_ASKED_FILE").filter(|path| !path.is_empty()) else { return };
+    let Some(path) = environment::var_os("ORION_ASKED_FILE").filter(|path| !path.is_empty()) else { return };
     // Where it cannot be made (in a container that does not see the folder) orion-run's line says that this may be.
     let _ = std::fs::OpenOptions::new().append(true).create(true).open(path);
 }
@@ -280,7 +281,7 @@ impl Settings {
     }
 
     pub fn from_environment() -> Result<Settings, String> {
-        let variable = |name: &str| std::env::var(name).ok();
+        let variable = |name: &str| environment::var(name).ok();
         original::refuse(variable)?;
         let verbose = text("ORION_VERBOSE")?.is_some_and(|v| v != "0");
         original::without_meaning(variable).iter().for_each(|line| log::tell(verbose, format_args!("{line}")));
@@ -315,14 +316,14 @@ impl Settings {
             Reach::Server(_) => Token::from_environment()?,
             Reach::Pool(_) => None,
         };
-        let trust = Trust::from_environment(variable)?;
+        let trust = Trust::of_this_process(environment::var)?;
         let caller = Caller { trust, ..Caller::new(program(), token) };
         Ok(Settings { reach, caller, tuning, verbose })
     }
 }
 
 fn text(name: &str) -> Result<Option<String>, String> {
-    match std::env::var(name) {
+    match environment::var(name) {
         Ok(value) if value.is_empty() => Ok(None),
         Ok(value) => Ok(Some(value)),
         Err(std::env::VarError::NotPresent) => Ok(None),
@@ -344,11 +345,12 @@ pub fn program() -> String {
 fn default_socket() -> Result<PathBuf, String> {
     // SAFETY: getuid cannot fail.
     let uid = unsafe { libc::getuid() };
-    let runtime = std::env::var_os("XDG_RUNTIME_DIR").filter(|d| !d.is_empty());
+    let runtime = environment::var_os("XDG_RUNTIME_DIR").filter(|d| !d.is_empty());
     let places = [
         runtime.map(|d| PathBuf::from(d).join("orion/oriond.sock")),
         Some("/run/orion/oriond.sock".into()),
-        Some(format!("/tmp/orion-{uid}/oriond.sock").into()),
+        // Of who has started the program, where that is somebody else.
+        environment::is_believed().then(|| format!("/tmp/orion-{uid}/oriond.sock").into()),
     ];
     let mut last = PathBuf::new();
     for place in places.into_iter().flatten() {

@@ -10,6 +10,7 @@ use std::time::Duration;
 use orion_cuda::sys::*;
 use orion_ring::futex::{self, Among};
 use orion_ring::{Consumer, Spin};
+use orion_transport::environment;
 use orion_transport::thread::Uncancelled;
 use orion_wire::record::op;
 
@@ -137,7 +138,7 @@ impl Slow {
     #[cold]
     fn look(&mut self) {
         let waited = self.since.get_or_insert_with(std::time::Instant::now).elapsed().as_secs() / 5;
-        if waited > self.said && std::env::var_os("ORION_DEBUG").is_some() {
+        if waited > self.said && environment::var_os("ORION_DEBUG").is_some() {
             self.said = waited;
             let name = orion_wire::generated::ops::find(self.op).map_or("", |o| o.name);
             crate::say!("thread {} waits for {name} ({:#x}) for {} s", thread_slot(), self.op, waited * 5);

@@ -5,7 +5,8 @@
 use std::sync::Once;
 
 use orion_transport::client::log;
-use orion_wire::client_conf::{self, ClientConf};
+use orion_transport::environment;
+use orion_wire::client_conf::ClientConf;
 
 use crate::session::carrier;
 
@@ -14,11 +15,11 @@ use crate::session::carrier;
 pub fn begin() {
     static BEGUN: Once = Once::new();
     BEGUN.call_once(|| {
-        let (conf, why) = match ClientConf::of_this_user() {
+        let (conf, why) = match ClientConf::below(environment::home()) {
             Ok(conf) => (conf, None),
             Err(why) => (ClientConf::default(), Some(why)),
         };
-        let begun = log::begin(&conf.log, client_conf::home().as_deref(), &carrier::program());
+        let begun = log::begin(&conf.log, environment::home().as_deref(), &carrier::program());
         for why in why.into_iter().chain(begun.err()) {
             crate::say!("{why}");
         }

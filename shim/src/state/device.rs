@@ -6,6 +6,7 @@ use std::ffi::c_int;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use orion_cuda::sys::*;
+use orion_transport::environment;
 use orion_wire::hello::{self, PEER_ACCESS, Welcome};
 
 use crate::state::context::Context;
@@ -219,7 +220,7 @@ impl Devices {
             // SAFETY: published facts are never freed.
             return unsafe { &*p };
         }
-        let [visible, order] = ["CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"].map(std::env::var_os);
+        let [visible, order] = ["CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"].map(environment::var_os);
         // A value that is no UTF-8 names no device.
         let [visible, order] = [&visible, &order].map(|v| v.as_ref().map(|v| v.to_str().unwrap_or("")));
         self.publish(Facts::new(&attachment.all().map(|s| &s.welcome).collect::<Vec<_>>(), visible, order))

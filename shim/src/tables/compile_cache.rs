@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use orion_cuda::sys::*;
+use orion_transport::environment;
 use sha2::{Digest, Sha256};
 
 use crate::answer::{code, not_null, put};
@@ -125,9 +126,8 @@ fn cache() -> &'static Cache {
     static CACHE: OnceLock<Cache> = OnceLock::new();
     CACHE.get_or_init(|| {
         // Unit tests leave their user's files alone.
-        // SAFETY: cannot fail.
-        let privileged = cfg!(test) || unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
-        Cache::configured(privileged, |name| std::env::var_os(name).filter(|v| !v.is_empty()))
+        let privileged = cfg!(test) || !environment::is_believed();
+        Cache::configured(privileged, |name| environment::var_os(name).filter(|v| !v.is_empty()))
     })
 }
 
@@ -284,7 +284,7 @@ impl Memory {
 /// The disk is a convenience: what it cannot do is no error of the program's, and said once to those who want to know.
 fn complain<T: Default>(e: &std::io::Error) -> T {
     static SAID: AtomicBool = AtomicBool::new(false);
-    let verbose = std::env::var_os("ORION_VERBOSE").is_some_and(|v| v != "0");
+    let verbose = environment::var_os("ORION_VERBOSE").is_some_and(|v| v != "0");
     if verbose && !SAID.swap(true, Ordering::Relaxed) {
         say(format_args!("not kept on disk: {e}"));
     }
@@ -293,7 +293,7 @@ fn complain<T: Default>(e: &std::io::Error) -> T {
 
 /// With `ORION_DEBUG` set, what became of every look and every result.
 fn debug(what: Arguments) {
-    if std::env::var_os("ORION_DEBUG").is_some() {
+    if environment::var_os("ORION_DEBUG").is_some() {
         say(what);
     }
 }

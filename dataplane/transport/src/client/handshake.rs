@@ -68,7 +68,7 @@ impl Caller {
             pid: std::process::id(),
             home: home(),
             program: program.into(),
-            environment: Environment::of(|name| std::env::var(name).ok()),
+            environment: Environment::of(|name| crate::environment::var(name).ok()),
         }
     }
 }

@@ -63,7 +63,7 @@ fn shown(text: Arguments) -> Option<String> {
 /// `ORION_QUIET=1`.
 pub fn quiet() -> bool {
     static QUIET: OnceLock<bool> = OnceLock::new();
-    *QUIET.get_or_init(|| std::env::var_os("ORION_QUIET").is_some_and(|v| !v.is_empty() && v != "0"))
+    *QUIET.get_or_init(|| crate::environment::var_os("ORION_QUIET").is_some_and(|v| !v.is_empty() && v != "0"))
 }
 
 /// How many lines were not printed because they had been printed before.

@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 
 use orion_cuda::sys::*;
+use orion_transport::environment;
 use orion_wire::handle::{Handle, Kind};
 use orion_wire::message::execution::{FuncIsLoaded, FuncIsLoadedReply, FuncLoad, LAUNCH_HEAD_BYTES};
 use orion_wire::message::execution::{LaunchHead, LaunchKernel};
@@ -211,7 +212,7 @@ fn launch_and_wait(
 /// is not told: it would wait inside the launch.
 fn launches_block() -> bool {
     static BLOCKING: OnceLock<bool> = OnceLock::new();
-    *BLOCKING.get_or_init(|| std::env::var("CUDA_LAUNCH_BLOCKING").is_ok_and(|v| v.trim().parse() != Ok(0)))
+    *BLOCKING.get_or_init(|| environment::var("CUDA_LAUNCH_BLOCKING").is_ok_and(|v| v.trim().parse() != Ok(0)))
 }
 
 #[cold]

@@ -63,7 +63,7 @@ impl VerbsPort {
 
     /// What this process's user has chosen.
     pub fn from_environment() -> Result<VerbsPort, String> {
-        match std::env::var(VERBS_DEVICE) {
+        match crate::environment::var(VERBS_DEVICE) {
             Ok(text) => VerbsPort::parse(&text).map_err(|why| format!("{VERBS_DEVICE}={why}")),
             Err(std::env::VarError::NotPresent) => Ok(VerbsPort::default()),
             Err(std::env::VarError::NotUnicode(_)) => Err(format!("{VERBS_DEVICE} is no text; the form is {FORM}")),
