@@ -627,7 +627,9 @@ fn a_call_off_the_list_ends_the_session_with_a_line_that_names_it() {
 
 /// A worker's descriptor of the socket to oriond, on which messages are packets.
 fn control_of(server: &Oriond, worker: u32) -> i64 {
-    let table = std::fs::read_to_string(format!("/proc/{}/net/unix", server.pid())).expect("it runs");
+    // Names of sockets may be any bytes.
+    let table = std::fs::read(format!("/proc/{}/net/unix", server.pid())).expect("it runs");
+    let table = String::from_utf8_lossy(&table);
     let packets = table.lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<_>>());
     let packets: Vec<String> = packets.filter(|w| w[4] == "0005").map(|w| format!("socket:[{}]", w[6])).collect();
     let all = std::fs::read_dir(format!("/proc/{worker}/fd")).expect("root looks").flatten();
