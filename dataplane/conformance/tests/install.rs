@@ -92,7 +92,7 @@ fn a_system_has_what_it_needs_and_nothing_afterwards() {
         std::fs::write(file, "theirs").expect("writing");
     }
     installed(&system, &["--uninstall"]);
-    assert_eq!(files(&system), theirs.map(str::to_owned).into());
+    assert_eq!(files(&system), BTreeSet::from(theirs.map(str::to_owned)));
     theirs.iter().for_each(|file| std::fs::remove_file(system.join(file)).expect("it stayed"));
     installed(&system, &["--uninstall"]);
     assert_eq!(std::fs::read_dir(&system).expect("the folder itself stays").count(), 0);
