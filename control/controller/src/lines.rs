@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     fn id(n: u128) -> AllocationId {
-        orion_wire::lease::LeaseId(n.to_be_bytes())
+        AllocationId(n)
     }
 
     /// What is said of so many asks of a tenant that are given back at once.

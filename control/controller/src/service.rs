@@ -550,7 +550,8 @@ impl pb::pool_server::Pool for Service {
             let wanted = d.reports.iter().filter(|(id, _)| is_wanted(**id));
             let reports = wanted.flat_map(|(id, of_nodes)| of_nodes.values().map(move |text| (id, text)));
             let (reports, left_out) = shortest(reports.collect(), SESSIONS_BYTES_MAX);
-            let shown = |(id, text)| if is_operator { String::clone(text) } else { without_name(text, *id) };
+            let shown =
+                |(id, text): (&AllocationId, &String)| if is_operator { text.clone() } else { without_name(text, *id) };
             pb::Sessions { reports: reports.into_iter().map(shown).collect(), left_out }
         });
         Ok(weighed(sessions.await?))
