@@ -174,10 +174,10 @@ can_boot_units() (
     PATH=$PATH:/usr/sbin:/sbin
     [ "$(id -u)" -eq 0 ] && command -v debootstrap >/dev/null && command -v systemd-nspawn >/dev/null
 )
-if can_boot_units; then
-    step units control/service/units.sh ${ORION_BUILT:+"${CARGO_TARGET_DIR:-target}/debug/orion-facts"}
-elif asked units; then
+if [[ "$wanted" == *" units "* ]] && ! can_boot_units; then
     echo "the units of systemd are not booted: for that it takes root, and Debian's debootstrap and systemd-container"
+elif [[ "$wanted" == *" units "* ]]; then
+    step units control/service/units.sh ${ORION_BUILT:+"${CARGO_TARGET_DIR:-target}/debug/orion-facts"}
 fi
 can_boot() (
     PATH=$PATH:/usr/sbin:/sbin
