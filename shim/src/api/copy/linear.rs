@@ -170,9 +170,9 @@ pub unsafe fn copy_in_pageable(
     }
     // CUDA allows the synchronous form to return before the device has the bytes, but programs that launch on a
     // non-blocking stream next rely on what the driver does, and it waits.
-    // SAFETY: the caller's promise.
-    unsafe { pointers::note(s, to, from, bytes) };
     if bytes <= INLINE_BYTES_MAX {
+        // SAFETY: the caller's promise.
+        unsafe { pointers::note(s, to, from, bytes) };
         // SAFETY: the caller's promise.
         let source = unsafe { std::slice::from_raw_parts(from, bytes) };
         let q = CopyInInline { to: ClaimedDevice::new(to), stream: named(stream), bytes: source.into() };
@@ -187,16 +187,21 @@ pub unsafe fn copy_in_pageable(
         unsafe { crate::memory::parallel_copy::copy(at, from.add(done), len) };
         announce(s, piece.range);
         let q = copy_in_of(to + done as u64, at as u64, len, stream, Source::Lent);
-        done += len;
-        if done == bytes && synchronous {
+        // SAFETY: the caller's promise.
+        let note = || unsafe { pointers::note(s, to + done as u64, from.add(done), len) };
+        if done + len == bytes && synchronous {
             let ticket = start(s, CopyIn::OP, |w| q.encode(w))?;
             piece.lend();
+            note();
             posted(wait(s, ticket)?.result)?;
         } else {
             let sent = try_post(CopyIn::OP, |w| q.encode(w))?;
             piece.lend();
+            // While the bytes are on their way.
+            note();
             posted(sent)?;
         }
+        done += len;
     }
     Ok(())
 }
