@@ -399,8 +399,8 @@ fn weighed<T: Message>(answer: T) -> Response<T> {
     response
 }
 
-/// Of reports as many as have so many bytes, and how many there are beside. How long one is, is up to its session, which
-/// keeps nobody else's out.
+/// Of reports as many as have so many bytes, and how many there are beside. How long one is, is up to its session,
+/// which keeps nobody else's out.
 fn shortest<N>(mut reports: Vec<(N, &String)>, bytes_max: usize) -> (Vec<(N, &String)>, u32) {
     let mut bytes = 0;
     let count = reports.len();

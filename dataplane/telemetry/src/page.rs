@@ -28,8 +28,8 @@ const CLASSES: usize = 128;
 const LINE: usize = 8;
 const HISTOGRAMS: usize = 1024;
 const WORDS: usize = HISTOGRAMS + Class::COUNT * times::ALL.len() * BUCKETS;
-/// Buckets of one session that are told. Who fills every word of his page would have most of a megabyte told of him, and
-/// with 82 sessions tools would be told of nobody, for they read 64 MiB. A program has a tenth of it, as a rule.
+/// Buckets of one session that are told. Who fills every word of his page would have most of a megabyte told of him,
+/// and with 82 sessions tools would be told of nobody, for they read 64 MiB. A program has a tenth of it, as a rule.
 const TOLD_MAX: usize = 2048;
 
 /// Pages that nobody writes to take no memory.

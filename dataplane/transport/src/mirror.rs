@@ -12,8 +12,8 @@
 //! go last, as the scan before saw them. Of what was found together the order is not known: see [`in_order`].
 //!
 //! Of much memory no two scans are alike while a program streams through it. Flags lie apart from the bulk of the data,
-//! in lines of which only a part changes, and such *sparse* lines are few. They are read before the rest is scanned, and
-//! sent behind what that finds, as they were read then: see [`Mirror::collect_much`].
+//! in lines of which only a part changes, and such *sparse* lines are few. They are read before the rest is scanned,
+//! and sent behind what that finds, as they were read then: see [`Mirror::collect_much`].
 //!
 //! **Echo and conflict.** What arrives becomes known in the same step, so it is no change of this side's. Where the
 //! client has changed a byte and the worker has not got that yet, the client's byte stays: the worker will get it, and
@@ -284,10 +284,10 @@ impl Mirror {
         !self.scan(heap, |m| m.live).is_empty() || !self.scan_sparse(heap).is_empty()
     }
 
-    /// Flags are read first: all that they tell of has been written when the scan of the rest begins, and lies either in
-    /// sparse lines, which were read together with them, or in others, of which it is found. So those go first, but for
-    /// lines that differ when they are read again: these are being written, and no flag has told of them. Where a line turns
-    /// out to be sparse, it may hold a flag of its own, so all wait until it was read with the others.
+    /// Flags are read first: all that they tell of has been written when the scan of the rest begins, and lies either
+    /// in sparse lines, which were read together with them, or in others, of which it is found. So those go first, but
+    /// for lines that differ when they are read again: these are being written, and no flag has told of them. Where a
+    /// line turns out to be sparse, it may hold a flag of its own, so all wait until it was read with the others.
     ///
     /// A launch and a completion bring whatever was written before them, if need be as it is.
     fn collect_much(&mut self, heap: &Heap, scope: Scope, notice: Notice, patches: &mut Vec<Vec<u8>>) {
@@ -1013,8 +1013,9 @@ mod tests {
         assert_eq!(torn.load(Ordering::SeqCst), 0);
     }
 
-    /// As NCCL's: chunks of a ring of slots are filled while others are under way, and counters far from the data tell how
-    /// many are full and how many were used up. All lies in one range, and other threads launch and wait meanwhile.
+    /// As NCCL's: chunks of a ring of slots are filled while others are under way, and counters far from the data tell
+    /// how many are full and how many were used up. All lies in one range, and other threads launch and wait
+    /// meanwhile.
     #[test]
     fn counters_do_not_overtake_the_chunks_that_stream_by() {
         const SLOT: u64 = 32 << 10;

@@ -12,8 +12,7 @@ use orion_wire::record::HeapRange;
 
 use crate::answer::{code, posted, write};
 use crate::memory::host_memory::{Backing, allocate, backing_of, give_back, move_in, move_out, page_of, pieces};
-use crate::memory::in_step::forget_mirrored;
-use crate::memory::pointers;
+use crate::memory::in_step::{self, forget_mirrored};
 use crate::memory::shared_file;
 use crate::session::attached::session;
 use crate::session::call::{call, post, post_to};
@@ -139,7 +138,7 @@ pub unsafe fn cuMemHostGetDevicePointer_v2(out: *mut CUdeviceptr, p: *mut c_void
             return Err(CUDA_ERROR_NOT_SUPPORTED);
         }
         if s.pages.are_separate() {
-            pointers::follow(s, range)?;
+            in_step::follow(s, range)?;
         }
         Ok(p as u64)
     })();

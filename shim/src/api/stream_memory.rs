@@ -7,8 +7,7 @@ use orion_cuda::sys::*;
 use orion_wire::message::address::ClaimedDevice;
 use orion_wire::message::calls;
 
-use crate::memory::in_step::{before_access, before_launch, note};
-use crate::memory::pointers;
+use crate::memory::in_step::{before_access, before_launch, note, note_words};
 use crate::session::attached::session;
 use crate::session::call::post;
 
@@ -18,7 +17,7 @@ const OPERATIONS_MAX: usize = 256;
 fn one(addr: CUdeviceptr, value: u64, op: u16, encode: impl FnOnce(&mut Vec<u8>)) -> CUresult {
     match session() {
         Ok(s) => {
-            pointers::note_bytes(s, &value.to_le_bytes());
+            note_words(s, &value.to_le_bytes());
             before_access(s, addr);
         }
         Err(code) => return code,
@@ -65,7 +64,7 @@ unsafe fn several<'a>(count: u32, operations: *const CUstreamBatchMemOpParams) -
         // SAFETY: the caller's promise; all of an operation's bytes belong to `pad`.
         let operation = unsafe { &(*operations.add(i)).pad };
         note(s, operation);
-        operation.iter().for_each(|word| pointers::note_bytes(s, &word.to_le_bytes()));
+        operation.iter().for_each(|word| note_words(s, &word.to_le_bytes()));
     }
     before_launch(s);
     // SAFETY: the caller's promise.

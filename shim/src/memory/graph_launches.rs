@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use orion_wire::message::graph_exec as message;
 use orion_wire::record::HeapRange;
 
-use crate::memory::{in_step, payload, pointers};
+use crate::memory::{in_step, payload};
 use crate::state::graph_launches::{HostCopy, Launch};
 use crate::state::lock::{Lock, Rank};
 use crate::state::session::Session;
@@ -50,7 +50,7 @@ fn note_pointers(s: &'static Session, range: HeapRange) {
     if let Some(at) = s.heap.at(range.offset, range.bytes) {
         // Where in device memory they go is not known here; programs align both alike.
         // SAFETY: the range lies inside the heap.
-        unsafe { pointers::note(s, at.addr() as u64, at, range.bytes as usize) };
+        unsafe { in_step::note_bytes(s, at.addr() as u64, at, range.bytes as usize) };
     }
 }
 

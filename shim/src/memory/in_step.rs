@@ -28,6 +28,7 @@ use crate::state::address_map::Range;
 use crate::state::heap::PAGE;
 use crate::state::in_step::IDLE;
 use crate::state::lock::Guard;
+use crate::state::process::state;
 use crate::state::session::Session;
 use crate::system::threads::spawn;
 
@@ -54,7 +55,7 @@ fn count(s: &Session, mirror: &Mirror) {
 ///
 /// # Errors
 /// `CUDA_ERROR_NOT_SUPPORTED` if that is more than can be kept in step.
-pub fn mirror(s: &'static Session, entry: &Range) -> Result<bool, CUresult> {
+fn mirror(s: &'static Session, entry: &Range) -> Result<bool, CUresult> {
     let range = HeapRange { offset: entry.owner, bytes: (entry.base % PAGE + entry.bytes).next_multiple_of(PAGE) };
     if lock(s).has(range) {
         return Ok(false);
@@ -190,10 +191,56 @@ pub fn note_written(s: &'static Session, range: HeapRange) {
     }
 }
 
-/// A kernel is given `word` as a parameter: if it points to pinned memory, the kernel may use that memory in place,
-/// so from now on a mirrored client keeps it in step.
+/// `word` goes to the device, as a parameter or a value: if it points to pinned memory, kernels may use that memory in
+/// place, so from now on a mirrored client keeps it in step.
 pub fn note_parameter(s: &'static Session, word: u64) {
-    pointers::note_word(s, word);
+    if let Some(range) = pointers::pinned(s, word) {
+        // Refused beyond the bound, with a line that says so.
+        let _ = follow(s, range);
+    }
+}
+
+/// Bytes go to the device, to `to` there. What they point to is kept in step, too.
+///
+/// # Safety
+/// `from` has `bytes` readable bytes.
+pub unsafe fn note_bytes(s: &'static Session, to: u64, from: *const u8, bytes: usize) {
+    // A host function's thread must not wait for the worker: the device waits for it.
+    if !s.pages.must_bring() || state().callbacks.in_callback() {
+        return;
+    }
+    let mut found = Vec::new();
+    // SAFETY: the caller's promise.
+    unsafe { pointers::look(s, to, from, bytes, &mut found) };
+    for range in found {
+        // Refused beyond the bound, with a line that says so.
+        let _ = follow(s, range);
+    }
+}
+
+/// As [`note_bytes`], of words that the shim has itself.
+pub fn note_words(s: &'static Session, bytes: &[u8]) {
+    // SAFETY: a slice.
+    unsafe { note_bytes(s, 0, bytes.as_ptr(), bytes.len()) };
+}
+
+/// From now on an allocation is kept in step, and with it all that can be reached by the addresses in it.
+///
+/// # Errors
+/// `CUDA_ERROR_NOT_SUPPORTED` if that is more than can be kept in step.
+pub fn follow(s: &'static Session, range: Range) -> Result<(), CUresult> {
+    let mut found = Vec::new();
+    if mirror(s, &range)? {
+        // SAFETY: an allocation of the application's.
+        unsafe { pointers::look(s, range.base, range.base as *const u8, range.bytes as usize, &mut found) };
+    }
+    while let Some(range) = found.pop() {
+        if mirror(s, &range) == Ok(true) {
+            // SAFETY: as above.
+            unsafe { pointers::look(s, range.base, range.base as *const u8, range.bytes as usize, &mut found) };
+        }
+    }
+    Ok(())
 }
 
 /// Brings the worker what the application changed in memory that kernels may read. One load where there is no
@@ -213,7 +260,7 @@ fn announce_changes(s: &'static Session) {
 /// True if anything had changed. What the application wrote may be an address that kernels follow.
 fn send(s: &'static Session, scope: Scope) -> bool {
     let patches = send_changes(s, scope);
-    patches.iter().for_each(|body| pointers::note_bytes(s, body));
+    patches.iter().for_each(|body| note_words(s, body));
     !patches.is_empty()
 }
 

@@ -5,7 +5,7 @@
 /// Hashes of the files that are the format itself.
 const FILES: &[u64] = &[
     // dataplane/transport/src/mirror.rs
-    0x83df59709c9b3871,
+    0xe21e071b021f8869,
     // dataplane/wire/src/activity.rs
     0xce1dfe52de4e6f07,
     // dataplane/wire/src/address.rs
@@ -15,7 +15,7 @@ const FILES: &[u64] = &[
     // dataplane/wire/src/bundle.rs
     0xd05d84a15de9a043,
     // dataplane/wire/src/client_conf.rs
-    0xcb34d2b362c1cd76,
+    0x42ed37614d000f41,
     // dataplane/wire/src/codec.rs
     0x13bd378a7f2051f4,
     // dataplane/wire/src/environment.rs

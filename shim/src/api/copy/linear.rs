@@ -25,7 +25,7 @@ use crate::memory::copy::post_or_call;
 use crate::memory::payload::{INLINE_BYTES_MAX, announce};
 use crate::memory::reading::Reading;
 use crate::memory::staging::Staging;
-use crate::memory::{host_memory, in_step, pointers};
+use crate::memory::{host_memory, in_step};
 use crate::objects::synchronize;
 use crate::session::attached::session;
 use crate::session::call::{call, post, post_sealed, start, start_sealed, try_post};
@@ -122,7 +122,7 @@ unsafe fn copy_in_here(
                 };
                 // While the bytes are on their way.
                 // SAFETY: the caller's promise.
-                unsafe { pointers::note(s, to, from, bytes) };
+                unsafe { in_step::note_bytes(s, to, from, bytes) };
                 sent
             }
             // SAFETY: the caller's promise.
@@ -172,7 +172,7 @@ pub unsafe fn copy_in_pageable(
     // non-blocking stream next rely on what the driver does, and it waits.
     if bytes <= INLINE_BYTES_MAX {
         // SAFETY: the caller's promise.
-        unsafe { pointers::note(s, to, from, bytes) };
+        unsafe { in_step::note_bytes(s, to, from, bytes) };
         // SAFETY: the caller's promise.
         let source = unsafe { std::slice::from_raw_parts(from, bytes) };
         let q = CopyInInline { to: ClaimedDevice::new(to), stream: named(stream), bytes: source.into() };
@@ -188,7 +188,7 @@ pub unsafe fn copy_in_pageable(
         announce(s, piece.range);
         let q = copy_in_of(to + done as u64, at as u64, len, stream, Source::Lent);
         // SAFETY: the caller's promise.
-        let note = || unsafe { pointers::note(s, to + done as u64, from.add(done), len) };
+        let note = || unsafe { in_step::note_bytes(s, to + done as u64, from.add(done), len) };
         if done + len == bytes && synchronous {
             let ticket = start(s, CopyIn::OP, |w| q.encode(w))?;
             piece.lend();

@@ -14,7 +14,7 @@ use crate::api::copy::linear::{Bringing, Side, side};
 use crate::memory::copy::message;
 use crate::memory::payload::{Loan, announce};
 use crate::memory::reading::Reading;
-use crate::memory::{host_memory, in_step, pointers};
+use crate::memory::{host_memory, in_step};
 use crate::objects::{capture, synchronize};
 use crate::session::attached::session;
 use crate::session::call::{post_sealed, start_sealed};
@@ -240,7 +240,7 @@ impl Way {
         let s = self.s;
         if s.pages.must_bring() {
             // SAFETY: the caller's promise.
-            unsafe { from.each(std::ptr::null_mut(), |row, _, n| pointers::note(s, row.addr() as u64, row, n)) };
+            unsafe { from.each(std::ptr::null_mut(), |row, _, n| in_step::note_bytes(s, row.addr() as u64, row, n)) };
         }
         if let Some(memory) = host_memory::shared(s, from.first as u64, from.span() as u64) {
             if s.pages.must_bring()
