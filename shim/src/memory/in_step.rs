@@ -22,7 +22,7 @@ use orion_wire::Fault;
 use orion_wire::message::host_memory::{MemHostAlloc, Pinned};
 use orion_wire::record::{HeapRange, op};
 
-use crate::memory::{payload, pointers};
+use crate::memory::{parallel_copy, payload, pointers};
 use crate::session::call::{call, post, post_to};
 use crate::state::address_map::Range;
 use crate::state::heap::PAGE;
@@ -35,6 +35,9 @@ use crate::system::threads::spawn;
 /// How often memory is compared while the device works; see the worker's constants of the same names.
 const INTERVAL_MIN: Duration = Duration::from_micros(20);
 const INTERVAL_MAX: Duration = Duration::from_millis(1);
+
+/// Of so many bytes it pays to look through them by several threads first.
+const MANY: usize = 1 << 20;
 
 fn lock_to_receive(s: &'static Session) -> Guard<'static, Mirror> {
     s.in_step.receiving.fetch_add(1, Ordering::SeqCst);
@@ -209,6 +212,12 @@ pub unsafe fn note_bytes(s: &'static Session, to: u64, from: *const u8, bytes: u
     if !s.pages.must_bring() || state().callbacks.in_callback() {
         return;
     }
+    let bounds = state().addresses.host_bounds();
+    // Many bytes are looked through by several threads, and it is rare that something is found.
+    // SAFETY: the caller's promise.
+    if bytes >= MANY && to.is_multiple_of(8) && !unsafe { parallel_copy::look(from, bytes, bounds) } {
+        return;
+    }
     let mut found = Vec::new();
     // SAFETY: the caller's promise.
     unsafe { pointers::look(s, to, from, bytes, &mut found) };
@@ -216,6 +225,21 @@ pub unsafe fn note_bytes(s: &'static Session, to: u64, from: *const u8, bytes: u
         // Refused beyond the bound, with a line that says so.
         let _ = follow(s, range);
     }
+}
+
+/// Copies bytes that go to the device, to `to` there, and tells whether they have to be noted by [`note_bytes`].
+///
+/// # Safety
+/// As `memcpy`, of `from` to `at`.
+pub unsafe fn copy_and_look(s: &'static Session, to: u64, at: *mut u8, from: *const u8, bytes: usize) -> bool {
+    let bounds = state().addresses.host_bounds();
+    if !s.pages.must_bring() || bounds.1 == 0 || !to.is_multiple_of(8) {
+        // SAFETY: the caller's promise.
+        unsafe { parallel_copy::copy(at, from, bytes) };
+        return s.pages.must_bring() && bounds.1 != 0;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { parallel_copy::copy_and_look(at, from, bytes, bounds) }
 }
 
 /// As [`note_bytes`], of words that the shim has itself.

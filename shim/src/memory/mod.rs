@@ -11,3 +11,4 @@ pub mod pointers;
 pub mod reading;
 pub mod shared_file;
 pub mod staging;
+pub mod words;

@@ -184,11 +184,15 @@ pub unsafe fn copy_in_pageable(
         let piece = Staging::take(s, len)?;
         let at = piece.pointer();
         // SAFETY: the caller's promise, and the staging range is ours alone until the worker releases it.
-        unsafe { crate::memory::parallel_copy::copy(at, from.add(done), len) };
+        let is_near = unsafe { in_step::copy_and_look(s, to + done as u64, at, from.add(done), len) };
         announce(s, piece.range);
         let q = copy_in_of(to + done as u64, at as u64, len, stream, Source::Lent);
-        // SAFETY: the caller's promise.
-        let note = || unsafe { in_step::note_bytes(s, to + done as u64, from.add(done), len) };
+        let note = || {
+            if is_near {
+                // SAFETY: the caller's promise.
+                unsafe { in_step::note_bytes(s, to + done as u64, from.add(done), len) };
+            }
+        };
         if done + len == bytes && synchronous {
             let ticket = start(s, CopyIn::OP, |w| q.encode(w))?;
             piece.lend();
