@@ -217,6 +217,36 @@ fn two_and_three_dimensions_filter_each_axis() {
     assert_eq!((got[0][0], got[1][0]), (texels[w * h + (h - 1) * w], -1.0));
 }
 
+/// As an H200 has it (driver 580), of these four texels.
+#[test]
+fn integers_are_filtered_linearly_and_rounded() {
+    let g = gpu();
+    let row = [10, 20, 101, 100];
+    let at: Vec<[f32; 4]> = (0..17).map(|i| [i as f32 / 4.0, 0.5, 0.0, 0.0]).collect();
+    let nearest = [10, 10, 10, 13, 15, 18, 20, 40, 61, 81, 101, 101, 101, 100, 100, 100, 100];
+    let down = [10, 10, 10, 12, 15, 17, 20, 40, 60, 80, 101, 100, 100, 100, 100, 100, 100];
+    let sampled = |format, bytes: Vec<u8>, at: &[[f32; 4]]| {
+        let a = filled([4, 1, 0], format, 1, 0, &bytes);
+        let t = texture(&of_array(a), &described(LINEAR, CLAMP, CU_TRSF_READ_AS_INTEGER));
+        run::<[i32; 4]>(&g, "integers", t, at).iter().map(|v| v[0]).collect::<Vec<i32>>()
+    };
+    let bytes = |width: usize, row: &[i32]| row.iter().flat_map(|v| v.to_le_bytes()[..width].to_vec()).collect();
+    for (format, width, expected) in [
+        (CU_AD_FORMAT_UNSIGNED_INT8, 1, nearest),
+        (CU_AD_FORMAT_SIGNED_INT8, 1, nearest),
+        (CU_AD_FORMAT_UNSIGNED_INT16, 2, nearest),
+        (CU_AD_FORMAT_SIGNED_INT16, 2, nearest),
+        (CU_AD_FORMAT_UNSIGNED_INT32, 4, down),
+        (CU_AD_FORMAT_SIGNED_INT32, 4, down),
+    ] {
+        assert_eq!(sampled(format, bytes(width, &row), &at), expected, "format {format}");
+    }
+    // Between -5 and -4, and between -37244 and -37243: halves go up, 32 bits down.
+    let between = [[1.0, 0.5, 0.0, 0.0]];
+    assert_eq!(sampled(CU_AD_FORMAT_SIGNED_INT8, bytes(1, &[-5, -4, 0, 0]), &between), [-4]);
+    assert_eq!(sampled(CU_AD_FORMAT_SIGNED_INT32, bytes(4, &[-37244, -37243, 0, 0]), &between), [-37244]);
+}
+
 #[test]
 fn formats_are_read_as_integers_or_as_fractions() {
     let g = gpu();
@@ -699,9 +729,6 @@ fn what_cannot_be_made_is_refused() {
     assert_eq!(array([64, 64, 0], F32, 1, CUDA_ARRAY3D_SPARSE), Err(CUDA_ERROR_NOT_SUPPORTED));
     let plain = array([4, 4, 0], CU_AD_FORMAT_UNSIGNED_INT8, 4, 0).unwrap();
     assert_eq!(unsafe { cuSurfObjectCreate(&mut 0, &of_array(plain)) }, CUDA_ERROR_INVALID_VALUE);
-    // A driver takes integers that could be fractions, and CUDA does not say what is between them.
-    let d = described(LINEAR, CLAMP, CU_TRSF_READ_AS_INTEGER);
-    assert_eq!(refused(&of_array(plain), &d), CUDA_ERROR_NOT_SUPPORTED);
     let words = array([4, 4, 0], CU_AD_FORMAT_UNSIGNED_INT32, 1, 0).unwrap();
     assert_eq!(refused(&of_array(words), &described(LINEAR, CLAMP, 0)), CUDA_ERROR_INVALID_VALUE);
     let seamless = described(LINEAR, CLAMP, NORMALISED | CU_TRSF_SEAMLESS_CUBEMAP);

@@ -54,6 +54,7 @@ pub unsafe fn cuMemHostAlloc(out: *mut *mut c_void, bytes: usize, flags: u32) ->
             _ => flags & !CU_MEMHOSTALLOC_PORTABLE,
         };
         entry.owner = range.offset;
+        entry.is_mapped = flags & CU_MEMHOSTALLOC_DEVICEMAP != 0;
         state().addresses.insert(entry);
         Ok(base as *mut c_void)
     })();
@@ -177,6 +178,7 @@ pub unsafe fn cuMemHostRegister_v2(p: *mut c_void, bytes: usize, flags: u32) -> 
         }
         let mut entry = Range::new(base, bytes as u64, MemoryKind::RegisteredHost, ctx, device);
         entry.flags = flags & CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
+        entry.is_mapped = flags & CU_MEMHOSTREGISTER_DEVICEMAP != 0;
         if flags & CU_MEMHOSTREGISTER_READ_ONLY != 0 {
             entry.access = CU_MEM_ACCESS_FLAGS_PROT_READ;
         }

@@ -212,7 +212,7 @@ pub unsafe fn note_bytes(s: &'static Session, to: u64, from: *const u8, bytes: u
     if !s.pages.must_bring() || state().callbacks.in_callback() {
         return;
     }
-    let bounds = state().addresses.host_bounds();
+    let bounds = state().addresses.mapped_bounds();
     // Many bytes are looked through by several threads, and it is rare that something is found.
     // SAFETY: the caller's promise.
     if bytes >= MANY && to.is_multiple_of(8) && !unsafe { parallel_copy::look(from, bytes, bounds) } {
@@ -232,7 +232,7 @@ pub unsafe fn note_bytes(s: &'static Session, to: u64, from: *const u8, bytes: u
 /// # Safety
 /// As `memcpy`, of `from` to `at`.
 pub unsafe fn copy_and_look(s: &'static Session, to: u64, at: *mut u8, from: *const u8, bytes: usize) -> bool {
-    let bounds = state().addresses.host_bounds();
+    let bounds = state().addresses.mapped_bounds();
     if !s.pages.must_bring() || bounds.1 == 0 || !to.is_multiple_of(8) {
         // SAFETY: the caller's promise.
         unsafe { parallel_copy::copy(at, from, bytes) };

@@ -2,8 +2,9 @@
 //!
 //! A kernel may use pinned memory by an address that it finds in device memory, in its parameters, or in other pinned
 //! memory. Where client and worker each have pages of their own such memory has to be kept in step, so whatever takes
-//! bytes to the device looks for words that are addresses of pinned memory. A word that only looks like one costs the
-//! keeping in step. What a kernel computes is one of these addresses and an offset.
+//! bytes to the device looks for words that are addresses of pinned memory that was asked for as mapped. Of other pinned
+//! memory addresses are left in what was used before, such as buffers that nobody has cleared, and keeping large
+//! buffers in step for those would be dear. What a kernel computes is one of these addresses and an offset.
 
 // UNSAFETY: reads the application's memory.
 
@@ -21,12 +22,12 @@ pub fn pinned(s: &Session, address: u64) -> Option<Range> {
     state().addresses.find(address).filter(|range| !range.is_device() && range.device_pointer != 0)
 }
 
-/// The allocations whose addresses are among the words. Kernels load words that are aligned on their side.
+/// The mapped allocations whose addresses are among the words. Kernels load words that are aligned on their side.
 ///
 /// # Safety
 /// `from` has `bytes` readable bytes, to which others may write meanwhile.
 pub unsafe fn look(s: &Session, to: u64, from: *const u8, bytes: usize, found: &mut Vec<Range>) {
-    let (first, length) = state().addresses.host_bounds();
+    let (first, length) = state().addresses.mapped_bounds();
     let skipped = (to.wrapping_neg() % WORD as u64) as usize;
     if length == 0 || bytes < skipped + WORD {
         return;
@@ -35,7 +36,7 @@ pub unsafe fn look(s: &Session, to: u64, from: *const u8, bytes: usize, found: &
     let mut examine = |words: &[u64]| {
         for word in words.iter().copied().filter(|word| is_near(*word)) {
             if found.last().is_none_or(|last: &Range| !last.contains(word))
-                && let Some(range) = pinned(s, word)
+                && let Some(range) = pinned(s, word).filter(|range| range.is_mapped)
             {
                 found.push(range);
             }

@@ -56,6 +56,9 @@ pub struct Range {
     /// `CUmemAccess_flags` of its own device.
     pub access: u32,
     pub sync_memops: bool,
+    /// Host memory that was asked for as mapped. Kernels reach all that is pinned, but by an address that they find in
+    /// memory only programs that ask for this hand it to them.
+    pub is_mapped: bool,
 }
 
 impl Range {
@@ -75,6 +78,7 @@ impl Range {
             device_pointer,
             access: READ_WRITE,
             sync_memops: false,
+            is_mapped: false,
         }
     }
 
@@ -101,7 +105,7 @@ impl Range {
 }
 
 pub struct AddressMap {
-    /// Between these lies all host memory that was ever pinned or registered: the first byte, and behind the last.
+    /// Between these lies all host memory that was ever mapped: the first byte, and behind the last.
     host_first: AtomicU64,
     host_end: AtomicU64,
     pub ranges: Shared<BTreeMap<u64, Range>>,
@@ -119,9 +123,8 @@ impl AddressMap {
         }
     }
 
-    /// Where pinned and registered memory may lie: the first address, and how many bytes from there on; none if there
-    /// was never any.
-    pub fn host_bounds(&self) -> (u64, u64) {
+    /// Where mapped host memory may lie: the first address, and how many bytes from there on; none if there was never any.
+    pub fn mapped_bounds(&self) -> (u64, u64) {
         // Relaxed: whoever has an address of it was told so by other means.
         let first = self.host_first.load(Ordering::Relaxed);
         (first, self.host_end.load(Ordering::Relaxed).saturating_sub(first))
@@ -165,7 +168,7 @@ impl AddressMap {
         }
         if range.is_device() {
             self.reserve_blocks(range.base, range.bytes);
-        } else {
+        } else if range.is_mapped {
             self.host_first.fetch_min(range.base, Ordering::Relaxed);
             self.host_end.fetch_max(range.end(), Ordering::Relaxed);
         }
@@ -376,6 +379,17 @@ mod tests {
 
     /// Addresses nobody maps in a test process, one area a test.
     const AREA: u64 = 0x1234_0000_0000;
+
+    #[test]
+    fn only_what_was_asked_for_as_mapped_is_looked_for() {
+        let addresses = AddressMap::new();
+        addresses.insert(Range::new(AREA, 4096, MemoryKind::PinnedHost, 7, 1));
+        assert_eq!(addresses.mapped_bounds().1, 0);
+        for base in [AREA + 8192, AREA + (1 << 20)] {
+            addresses.insert(Range { is_mapped: true, ..Range::new(base, 4096, MemoryKind::RegisteredHost, 7, 1) });
+        }
+        assert_eq!(addresses.mapped_bounds(), (AREA + 8192, (1 << 20) + 4096 - 8192));
+    }
 
     #[test]
     fn inner_addresses_are_found_and_outer_ones_are_not() {

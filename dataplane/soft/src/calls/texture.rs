@@ -195,12 +195,10 @@ fn new_texture(
     // Of linear memory a kernel reads single texels by number, and zero beside them.
     let normalised = t.flags & CU_TRSF_NORMALIZED_COORDINATES != 0 && !is_linear;
     let mipmapped = resource.resType == CU_RESOURCE_TYPE_MIPMAPPED_ARRAY;
-    if (linear && wide) || (mipmapped && !normalised) {
+    // 32 bits are no fractions, so to filter them they have to be asked for as integers.
+    let is_asked_for = t.flags & CU_TRSF_READ_AS_INTEGER != 0;
+    if (linear && wide && !is_asked_for) || (mipmapped && !normalised) {
         return Err(CUDA_ERROR_INVALID_VALUE);
-    }
-    // NVIDIA's driver makes such an object, as FFmpeg's bilinear filters show, and no document says what it samples.
-    if linear && integer {
-        return refuse("cuTexObjectCreate", "linear filtering of texels that are read as integers");
     }
     let mut modes = [Address::Border; 3];
     if !is_linear {

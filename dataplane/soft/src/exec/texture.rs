@@ -213,14 +213,24 @@ impl Warp {
                         continue;
                     }
                     let texel = self.texel(env, lane, t, image, [x.0, y.0, z.0], slice)?;
-                    if t.integer {
+                    if t.integer && !t.linear {
                         return Ok(Filtered::Integers(texel));
                     }
                     for (sum, v) in sum.iter_mut().zip(texel) {
-                        *sum += f64::from(weight) / f64::from(1 << 16) * f64::from(f32::from_bits(v));
+                        let v = match image.channel {
+                            _ if !t.integer => f64::from(f32::from_bits(v)),
+                            Channel::S8 | Channel::S16 | Channel::S32 => f64::from(v as i32),
+                            _ => f64::from(v),
+                        };
+                        *sum += f64::from(weight) / f64::from(1 << 16) * v;
                     }
                 }
             }
+        }
+        // No document says so: an H200 rounds 8 and 16 bits to the nearest, halves upwards, and 32 bits downwards.
+        if t.integer {
+            let half = if matches!(image.channel, Channel::U32 | Channel::S32) { 0.0 } else { 0.5 };
+            return Ok(Filtered::Integers(sum.map(|v| (v + half).floor() as i64 as u32)));
         }
         Ok(Filtered::Sum(sum))
     }
