@@ -2,9 +2,9 @@
 //!
 //! A kernel may use pinned memory by an address that it finds in device memory, in its parameters, or in other pinned
 //! memory. Where client and worker each have pages of their own such memory has to be kept in step, so whatever takes
-//! bytes to the device looks for words that are addresses of pinned memory that was asked for as mapped. Of other pinned
-//! memory addresses are left in what was used before, such as buffers that nobody has cleared, and keeping large
-//! buffers in step for those would be dear. What a kernel computes is one of these addresses and an offset.
+//! bytes to the device looks for words that are addresses of pinned memory that was asked for as mapped. Of other
+//! pinned memory addresses are left in what was used before, such as buffers that nobody has cleared, and keeping
+//! large buffers in step for those would be dear. What a kernel computes is one of these addresses and an offset.
 
 // UNSAFETY: reads the application's memory.
 

@@ -123,7 +123,8 @@ impl AddressMap {
         }
     }
 
-    /// Where mapped host memory may lie: the first address, and how many bytes from there on; none if there was never any.
+    /// Where mapped host memory may lie: the first address, and how many bytes from there on; none if there was never
+    /// any.
     pub fn mapped_bounds(&self) -> (u64, u64) {
         // Relaxed: whoever has an address of it was told so by other means.
         let first = self.host_first.load(Ordering::Relaxed);
