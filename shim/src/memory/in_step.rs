@@ -54,12 +54,17 @@ fn count(s: &Session, mirror: &Mirror) {
     s.in_step.mirrored_count.store(mirror.len(), Ordering::Release);
 }
 
+/// The pages of a pinned or registered allocation.
+fn in_heap(entry: &Range) -> HeapRange {
+    HeapRange { offset: entry.owner, bytes: (entry.base % PAGE + entry.bytes).next_multiple_of(PAGE) }
+}
+
 /// From now on changes of an allocation reach kernels, and theirs reach the application. False if they did before.
 ///
 /// # Errors
 /// `CUDA_ERROR_NOT_SUPPORTED` if that is more than can be kept in step.
 fn mirror(s: &'static Session, entry: &Range) -> Result<bool, CUresult> {
-    let range = HeapRange { offset: entry.owner, bytes: (entry.base % PAGE + entry.bytes).next_multiple_of(PAGE) };
+    let range = in_heap(entry);
     if lock(s).has(range) {
         return Ok(false);
     }
@@ -213,6 +218,9 @@ pub unsafe fn note_bytes(s: &'static Session, to: u64, from: *const u8, bytes: u
         return;
     }
     let bounds = state().addresses.mapped_bounds();
+    if bounds.1 == 0 {
+        return;
+    }
     // Many bytes are looked through by several threads, and it is rare that something is found.
     // SAFETY: the caller's promise.
     if bytes >= MANY && to.is_multiple_of(8) && !unsafe { parallel_copy::look(from, bytes, bounds) } {
@@ -253,16 +261,16 @@ pub fn note_words(s: &'static Session, bytes: &[u8]) {
 /// # Errors
 /// `CUDA_ERROR_NOT_SUPPORTED` if that is more than can be kept in step.
 pub fn follow(s: &'static Session, range: Range) -> Result<(), CUresult> {
-    let mut found = Vec::new();
-    if mirror(s, &range)? {
-        // SAFETY: an allocation of the application's.
-        unsafe { pointers::look(s, range.base, range.base as *const u8, range.bytes as usize, &mut found) };
-    }
-    while let Some(range) = found.pop() {
-        if mirror(s, &range) == Ok(true) {
-            // SAFETY: as above.
-            unsafe { pointers::look(s, range.base, range.base as *const u8, range.bytes as usize, &mut found) };
-        }
+    let is_new = mirror(s, &range)?;
+    let mut added = Vec::from_iter(is_new.then_some(range));
+    while let Some(range) = added.pop() {
+        let whole = in_heap(&range);
+        let Some(words) = s.heap.at(whole.offset, whole.bytes) else { continue };
+        let mut found = Vec::new();
+        // Read in the heap, which stays mapped: another thread may unregister this memory and give it back.
+        // SAFETY: the range lies inside the heap.
+        unsafe { pointers::look(s, 0, words, whole.bytes as usize, &mut found) };
+        added.extend(found.into_iter().filter(|range| mirror(s, range) == Ok(true)));
     }
     Ok(())
 }
