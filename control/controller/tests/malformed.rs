@@ -1,10 +1,11 @@
 //! Requests that no client of ours sends, of every call and every path: each gets a clear error, and the controller
 //! stays up. Those of gRPC are made from the description of the service, so a new field is tried too.
 
-use std::io::{BufRead, BufReader, Read, Write};
+mod process;
+
+use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use prost::Message;
@@ -16,35 +17,21 @@ use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
 
+use process::Controller;
+
 /// Nothing takes as long unless something hangs.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// More than anybody reads, and than a header carries.
 const ERROR_BYTES_MAX: usize = 2048;
 const HUGE: usize = 1 << 20;
 
-struct Controller {
-    folder: PathBuf,
-    port: u16,
-    child: Child,
-}
-
 impl Controller {
     fn start(name: &str) -> Controller {
-        let folder = std::env::temp_dir().join(format!("orion-malformed-{}-{name}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&folder);
-        std::fs::create_dir_all(&folder).expect("a new folder");
-        let config = folder.join("controller.yaml");
-        let data = folder.join("data");
-        let text = format!("controller:\n  listen_port: 0\ndatabase:\n  data-dir: {}\n", data.display());
-        std::fs::write(&config, text).expect("writing");
-        let mut command = Command::new(env!("CARGO_BIN_EXE_orion-controller"));
-        command.args(["start", "--config-file"]).arg(config).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().expect("the controller starts");
-        let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines().map_while(Result::ok);
-        let line = lines.find(|line| line.contains("listening on ")).expect("it says where it listens");
-        std::thread::spawn(move || lines.for_each(drop));
-        let port = line.rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port");
-        Controller { folder, port, child }
+        Controller::started(name, |config| {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_orion-controller"));
+            command.args(["start", "--config-file"]).arg(config).stderr(Stdio::piped());
+            command
+        })
     }
 
     /// What it answers to a request that asks it to close the connection behind it.
@@ -58,7 +45,7 @@ impl Controller {
     }
 
     fn answers(&self, bytes: &[u8], is_all: bool) -> Vec<u8> {
-        let mut socket = TcpStream::connect(("127.0.0.1", self.port)).expect("it listens");
+        let mut socket = TcpStream::connect(self.address).expect("it listens");
         socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
         // It may answer, and close, before it has read all of it.
         let _ = socket.write_all(bytes);
@@ -84,14 +71,6 @@ impl Controller {
         let mut said = String::new();
         self.child.stderr.take().expect("a pipe").read_to_string(&mut said).expect("text");
         assert!(!said.contains("panicked"), "{said}");
-    }
-}
-
-impl Drop for Controller {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 
@@ -242,10 +221,10 @@ fn every_call_answers_what_is_wrong_with_a_malformed_request_and_goes_on() {
     let file = set.file.iter().find(|file| !file.service.is_empty()).expect("the one with the service");
     let mut controller = Controller::start("grpc");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    let port = controller.port;
+    let address = controller.address;
     let mut count = 0;
     runtime.block_on(async {
-        let channel = Channel::from_shared(format!("http://127.0.0.1:{port}")).expect("an address");
+        let channel = Channel::from_shared(format!("http://{address}")).expect("an address");
         let channel = channel.connect().await.expect("it listens");
         let service = &file.service[0];
         for method in &service.method {

@@ -1,44 +1,31 @@
 //! Who comes to the controller's port to keep others out of it: each time somebody honest is served beside him, and the
 //! process has no more memory and descriptors than before.
 
+mod process;
+
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::net::TcpStream;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use orion_proto::pool_client::PoolClient;
 use orion_proto::{AllocateRequest, Gpu, ListAllocationsRequest, Quota, RegisterRequest, SetQuotaRequest};
 use tonic::{Code, Status};
 
+use process::Controller;
+
 /// Descriptors that the controller may have.
 const DESCRIPTORS: usize = 256;
 const PATIENCE: Duration = Duration::from_secs(20);
 
-struct Controller {
-    folder: PathBuf,
-    address: SocketAddr,
-    child: Child,
-}
-
 impl Controller {
     fn start(name: &str) -> Controller {
-        let folder = std::env::temp_dir().join(format!("orion-strangers-{}-{name}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&folder);
-        std::fs::create_dir_all(&folder).expect("a new folder");
-        let config = folder.join("controller.yaml");
-        let data = folder.join("data");
-        let text = format!("controller:\n  listen_port: 0\ndatabase:\n  data-dir: {}\n", data.display());
-        std::fs::write(&config, text).expect("writing");
-        let mut command = Command::new("sh");
-        command.args(["-c", &format!("ulimit -n {DESCRIPTORS} && exec \"$0\" start --config-file \"$1\"")]);
-        command.arg(env!("CARGO_BIN_EXE_orion-controller")).arg(config);
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the controller starts");
-        let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines().map_while(Result::ok);
-        let line = lines.find(|line| line.contains("listening on ")).expect("it says where it listens");
-        std::thread::spawn(move || lines.for_each(drop));
-        let port: u16 = line.rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port");
-        Controller { folder, address: (Ipv4Addr::LOCALHOST, port).into(), child }
+        Controller::started(name, |config| {
+            let mut command = Command::new("sh");
+            command.args(["-c", &format!("ulimit -n {DESCRIPTORS} && exec \"$0\" start --config-file \"$1\"")]);
+            command.arg(env!("CARGO_BIN_EXE_orion-controller")).arg(config).stderr(Stdio::null());
+            command
+        })
     }
 
     fn connect(&self) -> TcpStream {
@@ -102,14 +89,6 @@ impl Controller {
             ..RegisterRequest::default()
         };
         self.asks(async move |mut client| client.register(request).await.map(drop))
-    }
-}
-
-impl Drop for Controller {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 
