@@ -7,7 +7,8 @@
     python3 perf/suite/peers.py --jobs 12 --torch forward,backward,graph --pytest pycuda=pycuda/test
 
 The paths are yours: nothing is downloaded. CuPy's and JAX's tests, and any others of `--pytest`, are run by pytest, one
-process a file; `--only a,b` takes files whose path has one of these in it. NVIDIA's samples are built and compared as
+process a file; `--only a,b` takes files whose path has one of these in it, `--sample 20` twenty tests of each file,
+drawn by lot, the same in every mode. NVIDIA's samples are built and compared as
 by samples.py. ggml's program is asked for each backend operation. `--torch` runs the samples that PyTorch tests its
 operators with, which its wheel brings (torch_samples.py), and compares the bits. A test that differs runs again
 natively, by itself; one that does not agree with itself is listed as varying and not held against Orion. Exits 1 when a
@@ -25,12 +26,14 @@ import subprocess
 import sys
 import tempfile
 import time
+import zlib
 from pathlib import Path
 
 import run
 
 PLUGIN = '''
-import json, os
+import hashlib, itertools, json, os
+import pytest
 OUT = open(os.environ["PEERS_OUTCOMES"], "a", buffering=1)
 def pytest_runtest_logstart(nodeid, location):
     OUT.write(json.dumps([nodeid, "began", ""]) + "\\n")
@@ -44,6 +47,16 @@ def pytest_runtest_logreport(report):
 def pytest_collectreport(report):
     if report.failed:
         OUT.write(json.dumps([report.nodeid, "not collected", str(report.longrepr)[-400:]]) + "\\n")
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config, items):
+    count, _, seed = os.environ.get("PEERS_SAMPLE", "").partition(" ")
+    if not count:
+        return
+    chosen, lot = set(), lambda test: hashlib.sha256((seed + test).encode()).digest()
+    for _, tests in itertools.groupby((item.nodeid for item in items), lambda test: test.split("::")[0]):
+        chosen.update(sorted(tests, key=lot)[:int(count)])
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in chosen])
+    items[:] = [item for item in items if item.nodeid in chosen]
 '''
 #: What a process was doing when it died; it is started again behind that.
 DEATHS_MAX = 5
@@ -87,6 +100,9 @@ def parse_options():
     parser.add_argument("--samples", type=Path, metavar="DIR", help="a checkout of NVIDIA/cuda-samples")
     parser.add_argument("--ggml", type=Path, metavar="PROGRAM", help="ggml's test-backend-ops, built for CUDA")
     parser.add_argument("--jobs", type=int, default=1, help="processes at once")
+    parser.add_argument("--sample", type=int, metavar="N", help="of each file for pytest N tests, by lot")
+    parser.add_argument("--gpus", type=int, metavar="N", help="deal the files for pytest out to N GPUs, each to one")
+    parser.add_argument("--seed", default="0", help="another lot draws others (0)")
     parser.add_argument("--pytest-args", default="", metavar="ARGS", help="more for pytest, such as -k memory")
     run.add_common_options(parser)
     options = parser.parse_args()
@@ -190,6 +206,12 @@ def pytest(tests, dead, mode, root, options, scratch, log):
     environment = os.environ | caches | {"PEERS_OUTCOMES": log, "PYTHONPATH": path}
     # Several at once share a GPU, and JAX would take three quarters of it each.
     environment |= {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "PYTHONDONTWRITEBYTECODE": "1", "ORION_QUIET": "1"}
+    if options.gpus:
+        # By its name, so that it is the same GPU in every mode.
+        file = Path(tests[0].split("::")[0]).name
+        environment["CUDA_VISIBLE_DEVICES"] = str(zlib.crc32(file.encode()) % options.gpus)
+    if options.sample:
+        environment["PEERS_SAMPLE"] = f"{options.sample} {options.seed}"
     process = subprocess.Popen([str(part) for part in command], cwd=root, env=environment, stdin=subprocess.DEVNULL,
                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
     left = options.deadline - time.monotonic() if options.deadline else options.timeout

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import types
 import unittest
 import unittest.mock
 from pathlib import Path
@@ -570,6 +571,29 @@ class Peers(unittest.TestCase):
         self.assertEqual(found, {"test_a.py::x": ("passed", ""), "test_a.py": (peers.CUT, "--budget-s was over")})
         native = {"test_a.py::x": ("failed", ""), "test_a.py::y": ("passed", "")}
         self.assertEqual(peers.differing({"native": native, "shm": found}, "shm"), ["test_a.py::x"])
+
+    def test_of_each_file_the_same_tests_are_drawn_in_every_mode(self):
+        def drawn(names, sample):
+            stub = types.SimpleNamespace(hookimpl=lambda **_: lambda function: function)
+            environment = {"PEERS_OUTCOMES": os.devnull, "PEERS_SAMPLE": sample}
+            with (unittest.mock.patch.dict(sys.modules, pytest=stub),
+                  unittest.mock.patch.dict(os.environ, environment)):
+                plugin = {}
+                exec(peers.PLUGIN, plugin)
+                items = [types.SimpleNamespace(nodeid=name) for name in names]
+                config = unittest.mock.Mock()
+                plugin["pytest_collection_modifyitems"](config, items)
+                plugin["OUT"].close()
+            return [item.nodeid for item in items]
+
+        names = [f"test_a.py::x[{i}]" for i in range(100)] + [f"test_b.py::y[{i}]" for i in range(3)]
+        some = drawn(names, "10 0")
+        self.assertEqual(some, drawn(names, "10 0"))
+        self.assertEqual(some, [name for name in names if name in some])
+        self.assertEqual([sum(n.startswith(f) for n in some) for f in ("test_a", "test_b")], [10, 3])
+        self.assertNotEqual(some, drawn(names, "10 1"))
+        self.assertEqual(drawn([some[0]], "10 0"), [some[0]])
+        self.assertEqual(drawn(names, ""), names)
 
     def test_a_file_that_says_nothing_is_not_taken_for_equal(self):
         found, _ = self.outcomes([([], 4)])
