@@ -26,6 +26,7 @@ import network  # noqa: E402
 import peers  # noqa: E402
 import run  # noqa: E402
 import samples  # noqa: E402
+import shares  # noqa: E402
 import speed  # noqa: E402
 import why  # noqa: E402
 from table import GOALS, WORKLOADS, Workload  # noqa: E402
@@ -657,6 +658,24 @@ def main():
     bad = len(result.failures) + len(result.errors)
     print(f"{result.testsRun - bad} passed, {bad} failed")
     sys.exit(1 if bad else 0)
+
+
+class Shares(unittest.TestCase):
+    def test_a_pause_between_two_kernels_is_their_programs_and_one_between_programs_is_nobodys(self):
+        def turn(begin_us):
+            """Kernels of 48 us, 2 us apart, for 10 ms."""
+            return [(1000 * (begin_us + i), 1000 * (begin_us + i + 48)) for i in range(0, 10_000, 50)]
+
+        # 100 us pass from a turn to the next.
+        turns = [turn(10_100 * i) for i in range(400)]
+        programs = [sum(turns[which::2], []) for which in (0, 1)]
+        kernels = shares.windows(programs)
+        held = shares.windows([shares.with_pauses(stamps) for stamps in programs])
+        for of_kernels, of_program in zip(kernels, held):
+            self.assertGreater(len(of_kernels), 10)
+            for had, has in zip(of_kernels, of_program):
+                self.assertAlmostEqual(had, 47.5, delta=1)
+                self.assertAlmostEqual(has, 49.5, delta=1)
 
 
 if __name__ == "__main__":

@@ -48,9 +48,11 @@ const ROUNDS_MAX: usize = 4;
 const WRITING_MAX: u32 = 4;
 /// Scans until what one found is sent although others found more.
 const SCANS_MAX: usize = 4;
-/// Words of one patch: 64 KiB, a quarter of the longest record.
-const PATCH_WORDS_MAX: usize = 8 << 10;
+/// Of runs in one patch, a quarter of the longest record. A word that changed alone takes 32 bytes of it.
+const PATCH_BYTES_MAX: u64 = 64 << 10;
 const WORD: u64 = 8;
+/// Of a run, beside its words and their masks.
+const RUN_BYTES: u64 = 2 * WORD;
 /// Compared at once: 128 bytes. A flag in the middle of much data, such as NCCL's, tells of its own line.
 const LINE_WORDS: usize = 16;
 const LINE: u64 = WORD * LINE_WORDS as u64;
@@ -480,7 +482,10 @@ impl Mirror {
     }
 
     fn encode(&mut self, changes: Vec<Change>, notice: Notice, patches: &mut Vec<Vec<u8>>) {
-        for some in changes.chunks(PATCH_WORDS_MAX) {
+        let mut rest = &changes[..];
+        while !rest.is_empty() {
+            let some;
+            (some, rest) = rest.split_at(how_many_fit(rest));
             self.sent += 1;
             let mut body = Vec::with_capacity(64 + some.len() * 10);
             self.head(notice, &mut body);
@@ -535,7 +540,7 @@ impl Mirror {
         }
         while !r.is_empty() {
             let PatchRun { offset, words } = PatchRun::get(&mut r)?;
-            if words > PATCH_WORDS_MAX as u64 || !offset.is_multiple_of(WORD) {
+            if words > PATCH_BYTES_MAX / WORD || !offset.is_multiple_of(WORD) {
                 return Err(Fault("run of a patch is impossible"));
             }
             let range = HeapRange { offset, bytes: words * WORD }.check(heap.bytes())?;
@@ -583,6 +588,22 @@ impl Mirror {
             run = &run[done.max(1)..];
         }
     }
+}
+
+/// How many of the changes one patch has room for: at least one.
+fn how_many_fit(changes: &[Change]) -> usize {
+    let (mut bytes, mut in_run) = (0, 0);
+    for (i, change) in changes.iter().enumerate() {
+        in_run = if i > 0 && changes[i - 1].offset + WORD == change.offset { in_run + 1 } else { 0 };
+        let of_run = if in_run == 0 { RUN_BYTES } else { 0 };
+        // A word of masks is for eight.
+        let of_masks = if in_run % 8 == 0 { WORD } else { 0 };
+        bytes += of_run + of_masks + WORD;
+        if bytes > PATCH_BYTES_MAX {
+            return i;
+        }
+    }
+    changes.len()
 }
 
 /// The order in which the other side gets to see what was found together: what lies inside a run of changed words, then
@@ -729,6 +750,40 @@ mod tests {
 
     fn change(offset: u64, value: u64) -> Change {
         Change { offset, value, mask: changed_bytes(value) }
+    }
+
+    /// Eight words in each of many lines: the middle ones make runs, the ends stand alone, as of NCCL's protocols.
+    #[test]
+    fn a_patch_fits_into_a_record_whatever_has_changed() {
+        use orion_wire::record::{HEADER_BYTES, RECORD_BYTES_MAX};
+        const LARGE: HeapRange = HeapRange { offset: 0, bytes: 4 << 20 };
+        let large = |side| {
+            let memory = Memory::create(Layout { heap_bytes: LARGE.bytes }).unwrap();
+            let heap = memory.map_heap(None).unwrap();
+            let mut mirror = Mirror::new(side);
+            mirror.add(&heap, LARGE).unwrap();
+            End { _memory: memory, heap, mirror }
+        };
+        type Changes = fn(u64) -> bool;
+        let ways: [(&str, Changes); 4] = [
+            ("every second word", |i| i % 2 == 0),
+            ("the ends of lines", |i| i % 16 < 2),
+            ("runs of three", |i| i % 4 != 0),
+            ("all", |_| true),
+        ];
+        for (name, changes) in ways {
+            let (mut here, mut there) = (large(Side::Worker), large(Side::Client));
+            let words = Words::of(&here.heap, LARGE).unwrap();
+            (0..words.count).filter(|i| changes(*i)).for_each(|i| words.word(i).store(i + 1, Ordering::SeqCst));
+            let patches = here.collect();
+            let longest = patches.iter().map(|body| HEADER_BYTES + body.len()).max().unwrap();
+            assert!(longest <= RECORD_BYTES_MAX, "{name}: a record of {longest} bytes");
+            there.apply(&patches);
+            let words = Words::of(&there.heap, LARGE).unwrap();
+            for i in 0..words.count {
+                assert_eq!(words.load(i), if changes(i) { i + 1 } else { 0 }, "{name}: word {i}");
+            }
+        }
     }
 
     #[test]

@@ -23,7 +23,7 @@ use orion_wire::message::host_memory::{MemHostAlloc, Pinned};
 use orion_wire::record::{HeapRange, op};
 
 use crate::memory::{parallel_copy, payload, pointers};
-use crate::session::call::{call, post, post_to};
+use crate::session::call::{call, may_send, post, post_to};
 use crate::state::address_map::Range;
 use crate::state::heap::PAGE;
 use crate::state::in_step::IDLE;
@@ -298,6 +298,10 @@ fn send(s: &'static Session, scope: Scope) -> bool {
 
 /// The patches that were sent; none where another thread's comparison serves this one, too.
 fn send_changes(s: &'static Session, scope: Scope) -> Vec<Vec<u8>> {
+    // What is collected counts as sent.
+    if !may_send() {
+        return Vec::new();
+    }
     // One comparison serves all who came before it began. Also publishes what this thread wrote.
     let begun = s.in_step.comparisons.fetch_add(0, Ordering::SeqCst);
     let _in_order = s.in_step.sending.lock();

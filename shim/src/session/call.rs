@@ -53,6 +53,11 @@ fn try_post_sealed(op: u16, encode: impl FnOnce(&mut Vec<u8>), seal: impl FnOnce
     Ok(if op >= op::HAND_FIRST { settle() } else { CUDA_SUCCESS })
 }
 
+/// False in a thread beyond as many as a process may have: nothing that it sends goes out.
+pub fn may_send() -> bool {
+    thread_slot() != NO_SLOT
+}
+
 /// As [`post`], also before `cuInit` has succeeded.
 pub fn post_to(s: &'static Session, op: u16, encode: impl FnOnce(&mut Vec<u8>)) -> CUresult {
     send(s, op, 0, 0, encode, |_| ()).err().unwrap_or(CUDA_SUCCESS)

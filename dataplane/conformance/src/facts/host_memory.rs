@@ -28,6 +28,7 @@ facts! { pinned:
         a_kernel_finds_it_by_an_address_in_device_memory,
         a_kernel_finds_it_by_an_address_in_pinned_memory,
         a_running_kernel_and_the_host_tell_each_other_of_megabytes,
+        every_second_word_of_megabytes_may_change_at_once,
         alloc_of_nothing_gives_nothing,
         unknown_flags_are_invalid_value,
         freeing_twice_is_invalid_value.not_in_a_crowd("another may be given the freed address"),
@@ -300,6 +301,33 @@ fn a_running_kernel_and_the_host_tell_each_other_of_megabytes(cu: &'static Cuda)
         ok!(cu.cuMemFreeHost(area));
         cu.free(table)?;
     }
+    Ok(())
+}
+
+/// As of a protocol that keeps a flag beside each word of data.
+fn every_second_word_of_megabytes_may_change_at_once(cu: &'static Cuda) -> Verdict {
+    const WORDS: usize = (4 << 20) / 8;
+    let (area, mut device) = (cu.pinned(8 * WORDS)?, 0);
+    // SAFETY: all of an allocation of that size.
+    unsafe { area.cast::<u8>().write_bytes(0, 8 * WORDS) };
+    ok!(cu.cuMemHostGetDevicePointer_v2(&mut device, area, 0));
+    ok!(cu.cuMemsetD2D32_v2(device, 16, 0x0707_0707, 2, WORDS / 2));
+    ok!(cu.cuCtxSynchronize());
+    for i in 0..WORDS {
+        let word = read::<u64>(area.wrapping_byte_add(8 * i));
+        holds!(word == [0x0707_0707_0707_0707, 0][i % 2], "the device's word {i} is {word:#x}");
+    }
+    for i in (1..WORDS).step_by(2) {
+        write(area.wrapping_byte_add(8 * i), i as u64);
+    }
+    let (copy, mut back) = (cu.alloc(8 * WORDS)?, vec![0u64; WORDS]);
+    ok!(cu.cuMemcpyHtoD_v2(copy, area, 8 * WORDS));
+    ok!(cu.cuMemcpyDtoH_v2(back.as_mut_ptr().cast(), copy, 8 * WORDS));
+    for (i, word) in back.into_iter().enumerate() {
+        holds!(word == [0x0707_0707_0707_0707, i as u64][i % 2], "the host's word {i} is {word:#x}");
+    }
+    cu.free(copy)?;
+    ok!(cu.cuMemFreeHost(area));
     Ok(())
 }
 

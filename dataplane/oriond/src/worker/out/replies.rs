@@ -7,7 +7,7 @@ use orion_cuda::sys::CUresult;
 use orion_ring::Producer;
 use orion_wire::Fault;
 use orion_wire::message::log::LogLine;
-use orion_wire::record::{HEADER_BYTES, Header, RECORD_BYTES_MAX, op};
+use orion_wire::record::{HEADER_BYTES, Header, op};
 
 use crate::lines;
 use crate::worker::out::arrivals::{self, Shared};
@@ -31,11 +31,6 @@ impl Replies {
     /// `events` is how many were sent before, if the result is an error.
     pub fn send(&mut self, command: &Header, result: CUresult, events: u64, body: &[u8]) -> Result<(), Fault> {
         let size = HEADER_BYTES + body.len();
-        assert!(
-            size <= RECORD_BYTES_MAX && size.is_multiple_of(8),
-            "reply of {size} bytes to {}",
-            op::name(command.op)
-        );
         let header = Header { size: size as u32, context: result as u64 | events << 32, ..*command };
         self.with(|producer| push(producer, &header, body))
     }
