@@ -46,6 +46,8 @@ const DENSE_WORDS: usize = 12;
 const ROUNDS_MAX: usize = 4;
 /// Looks that found lines in the middle of being written and nothing else, until these are sent all the same.
 const WRITING_MAX: u32 = 4;
+/// Reads of a line until it is taken as it is: it holds something that counts as quickly as it is read.
+const READS_MAX: usize = 32;
 /// Scans until what one found is sent although others found more.
 const SCANS_MAX: usize = 4;
 /// Of runs in one patch, a quarter of the longest record. A word that changed alone takes 32 bytes of it.
@@ -342,7 +344,7 @@ impl Mirror {
     fn tell_apart(&mut self, heap: &Heap, changes: Vec<Change>) -> Found {
         let mut found = Found::default();
         let mut now = Vec::with_capacity(LINE_WORDS);
-        for here in changes.chunk_by(|a, b| a.offset / LINE == b.offset / LINE) {
+        for here in changes.chunk_by(is_one_line) {
             let Some((base, m)) = self.ranges.range(..=here[0].offset).next_back() else { continue };
             let line = ((here[0].offset - base) / LINE) as usize;
             let Some(words) = Words::of(heap, HeapRange { offset: *base, bytes: m.bytes }) else { continue };
@@ -461,11 +463,23 @@ impl Mirror {
         }
     }
 
-    /// The words of a line that has changed.
+    /// The words of a line that has changed, all of one moment: what is read twice alike was so in between. A flag in a
+    /// line may tell of that line alone, as NCCL's does.
     #[inline(never)]
     fn scan_words(&self, words: &Words, base: u64, known: &[u64], first: u64, found: &mut Vec<Change>) {
-        for (known, i) in known.iter().zip(first..) {
-            let value = words.load(i);
+        let read = || {
+            let now: [u64; LINE_WORDS] = std::array::from_fn(|i| words.load(first + i as u64));
+            fence(Ordering::SeqCst);
+            now
+        };
+        let mut now = read();
+        for _ in 0..READS_MAX {
+            let then = std::mem::replace(&mut now, read());
+            if then == now {
+                break;
+            }
+        }
+        for ((known, value), i) in known.iter().zip(now).zip(first..) {
             let offset = base + i * WORD;
             if value != *known && !self.arriving.iter().any(|a| offset + WORD > a.offset && offset < a.offset + a.bytes)
             {
@@ -590,6 +604,11 @@ impl Mirror {
     }
 }
 
+/// Ranges begin with a line.
+fn is_one_line(a: &Change, b: &Change) -> bool {
+    a.offset / LINE == b.offset / LINE
+}
+
 /// How many of the changes one patch has room for: at least one.
 fn how_many_fit(changes: &[Change]) -> usize {
     let (mut bytes, mut in_run) = (0, 0);
@@ -606,24 +625,41 @@ fn how_many_fit(changes: &[Change]) -> usize {
     changes.len()
 }
 
-/// The order in which the other side gets to see what was found together: what lies inside a run of changed words, then
-/// the ends of runs and words alone, and of these the ones with the fewest changed bytes last. Data comes in runs; a
-/// flag stands alone or at an end, and counts in small steps.
+/// The order in which the other side gets to see what was found together. Data comes in runs; a flag stands alone or at
+/// an end, and counts in small steps. So what lies inside a run of changed words goes first, then the ends of runs and
+/// words alone, and of these the ones with the fewest changed bytes last.
+///
+/// Of a line that was written anew the words go together, in order: its flag is the last one, and gaps between the
+/// others are data that stayed as it was. Only a first word that counts while the last one does not is taken for a flag.
 fn in_order(mut changes: Vec<Change>) -> Vec<Change> {
     changes.sort_unstable_by_key(|c| c.offset);
-    let is_edge = |i: usize| {
-        let here = changes[i].offset;
-        let after_another = i > 0 && changes[i - 1].offset + WORD == here;
-        let before_another = changes.get(i + 1).is_some_and(|c| c.offset == here + WORD);
-        !(after_another && before_another)
-    };
-    let (mut inside, mut edges) = (Vec::new(), Vec::new());
-    for (i, change) in changes.iter().enumerate() {
-        if is_edge(i) { edges.push(*change) } else { inside.push(*change) }
+    let is_one_run = |a: &Change, b: &Change| a.offset + WORD == b.offset;
+    let (mut inside, mut edges, mut at) = (Vec::new(), Vec::new(), 0usize);
+    for line in changes.chunk_by(is_one_line) {
+        let last = line.len() - 1;
+        let (is_dense, begins_with_flag) = (line.len() >= DENSE_WORDS, steps(&line[0]) < steps(&line[last]));
+        // Of a line of which little has changed the flag may be the end although the next line has changed, too.
+        let (before, after) = match is_dense {
+            true => (at.checked_sub(1).map(|i| &changes[i]), changes.get(at + line.len())),
+            false => (None, None),
+        };
+        for (i, change) in line.iter().enumerate() {
+            let before = if i > 0 { line.get(i - 1) } else { before };
+            let is_end = !before.is_some_and(|before| is_one_run(before, change))
+                || !line.get(i + 1).or(after).is_some_and(|after| is_one_run(change, after));
+            let may_be_flag = !is_dense || i == last || i == 0 && begins_with_flag;
+            if may_be_flag && is_end { edges.push(*change) } else { inside.push(*change) }
+        }
+        at += line.len();
     }
-    edges.sort_by_key(|c| std::cmp::Reverse(c.mask.count_ones()));
+    edges.sort_by_key(|c| std::cmp::Reverse(steps(c)));
     inside.extend(edges);
     inside
+}
+
+/// How many bytes have changed. A count changes one, and once in 256 steps two.
+fn steps(change: &Change) -> u32 {
+    (change.mask.count_ones() / 8).max(2)
 }
 
 /// The words of a range of the heap.
@@ -1068,6 +1104,38 @@ mod tests {
         assert_eq!(torn.load(Ordering::SeqCst), 0);
     }
 
+    type Links = [Mutex<VecDeque<Vec<u8>>>; 2];
+
+    /// A thread at each end that looks for changes, as launches, waits and running kernels have it done, and takes
+    /// what the other has sent.
+    fn carry<'s>(
+        scope: &'s std::thread::Scope<'s, '_>,
+        ends: &'s [Mutex<End>; 2],
+        links: &'s Links,
+        over: &'s AtomicBool,
+    ) {
+        for who in [0, 1] {
+            scope.spawn(move || {
+                let mut random = Random(who as u64);
+                while !over.load(Ordering::SeqCst) {
+                    let mut end = ends[who].lock().unwrap();
+                    let End { heap, mirror, .. } = &mut *end;
+                    let all = random.below(3) == 0;
+                    let scope = if all { Scope::All } else { Scope::Live };
+                    let mut patches = mirror.collect(heap, scope, Notice::default());
+                    if patches.is_empty() && mirror.owes_acknowledgement() {
+                        patches.push(mirror.bare(Notice::default()));
+                    }
+                    links[who].lock().unwrap().extend(patches);
+                    let arrived: Vec<_> = links[1 - who].lock().unwrap().drain(..).collect();
+                    end.apply(&arrived);
+                    drop(end);
+                    std::thread::yield_now();
+                }
+            });
+        }
+    }
+
     /// As NCCL's: chunks of a ring of slots are filled while others are under way, and counters far from the data tell
     /// how many are full and how many were used up. All lies in one range, and other threads launch and wait
     /// meanwhile.
@@ -1107,27 +1175,7 @@ mod tests {
             let pattern = |chunk: u64, i: u64| (chunk + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ i;
             let words = |chunk: u64| SLOT / 8 - chunk % 5 * 100;
             std::thread::scope(|scope| {
-                for who in [0, 1] {
-                    let (ends, links, over) = (&ends, &links, &over);
-                    scope.spawn(move || {
-                        let mut random = Random(who as u64);
-                        while !over.load(Ordering::SeqCst) {
-                            let mut end = ends[who].lock().unwrap();
-                            let End { heap, mirror, .. } = &mut *end;
-                            let all = random.below(3) == 0;
-                            let scope = if all { Scope::All } else { Scope::Live };
-                            let mut patches = mirror.collect(heap, scope, Notice::default());
-                            if patches.is_empty() && mirror.owes_acknowledgement() {
-                                patches.push(mirror.bare(Notice::default()));
-                            }
-                            links[who].lock().unwrap().extend(patches);
-                            let arrived: Vec<_> = links[1 - who].lock().unwrap().drain(..).collect();
-                            end.apply(&arrived);
-                            drop(end);
-                            std::thread::yield_now();
-                        }
-                    });
-                }
+                carry(scope, &ends, &links, &over);
                 let (over, wrong) = (&over, &wrong);
                 scope.spawn(move || {
                     for chunk in 0..CHUNKS {
@@ -1166,5 +1214,76 @@ mod tests {
             });
             assert_eq!(wrong.load(Ordering::SeqCst), 0, "of {CHUNKS} chunks that {filler} filled");
         }
+    }
+
+    /// As NCCL's LL128: whoever finds the flag at the end of a line takes the rest of the line. A step goes out when the
+    /// one before has been used up. The data is of few bytes, of many, or mostly what it was before.
+    #[test]
+    fn whoever_finds_the_flag_at_the_end_of_a_line_finds_the_line() {
+        const LINES: u64 = 16 << 10;
+        const STEPS: u64 = 40;
+        let range = HeapRange { offset: 4096, bytes: LINES * LINE };
+        let kinds: [(&str, fn(u64, u64, u64) -> u64); 4] = [
+            ("of many bytes", |step, line, i| (step << 40 ^ line << 8 ^ i).wrapping_mul(0x9e37_79b9_7f4a_7c15)),
+            ("of few bytes", |step, line, i| (step * 31 + line * 15 + i) % 97),
+            ("with gaps", |step, line, i| if (line + i) % 5 == 0 { 3 } else { step.wrapping_mul(line + 7 * i) }),
+            ("mostly the same", |step, line, i| if (step + line + i) % 15 < 2 { step * 77 } else { 7 }),
+        ];
+        let mut all_wrong = 0;
+        for (name, data) in kinds {
+            for filler in [0, 1] {
+                let end = |side| {
+                    let memory = Memory::create(Layout { heap_bytes: 4 << 20 }).unwrap();
+                    let heap = memory.map_heap(None).unwrap();
+                    let mut mirror = Mirror::new(side);
+                    mirror.add(&heap, range).unwrap();
+                    End { _memory: memory, heap, mirror }
+                };
+                let (client, worker) = (end(Side::Client), end(Side::Worker));
+                let heaps = [client.heap, worker.heap];
+                let ends = [Mutex::new(client), Mutex::new(worker)];
+                let links = [Mutex::new(VecDeque::new()), Mutex::new(VecDeque::new())];
+                let (over, wrong, used) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
+                let word = |who: usize, line: u64, i: u64| {
+                    let at = heaps[who].at(range.offset + line * LINE + i * WORD, WORD).unwrap();
+                    // SAFETY: the heap stays mapped for as long as the test runs.
+                    unsafe { AtomicU64::from_ptr(at.cast()) }
+                };
+                std::thread::scope(|scope| {
+                    carry(scope, &ends, &links, &over);
+                    let used = &used;
+                    scope.spawn(move || {
+                        for step in 1..=STEPS {
+                            while used.load(Ordering::SeqCst) + 1 < step {
+                                std::thread::yield_now();
+                            }
+                            for line in 0..LINES {
+                                (0..15)
+                                    .for_each(|i| word(filler, line, i).store(data(step, line, i), Ordering::SeqCst));
+                                word(filler, line, 15).store(step + 250, Ordering::SeqCst);
+                            }
+                        }
+                    });
+                    for step in 1..=STEPS {
+                        for line in 0..LINES {
+                            while word(1 - filler, line, 15).load(Ordering::SeqCst) < step + 250 {
+                                std::thread::yield_now();
+                            }
+                            let is_right = |i| word(1 - filler, line, i).load(Ordering::SeqCst) == data(step, line, i);
+                            if !(0..15).all(is_right) {
+                                wrong.fetch_add(1, Ordering::SeqCst);
+                            }
+                        }
+                        used.store(step, Ordering::SeqCst);
+                    }
+                    over.store(true, Ordering::SeqCst);
+                });
+                let wrong = wrong.load(Ordering::SeqCst);
+                let total = STEPS * LINES;
+                println!("data {name}, filled by {filler}: {wrong} of {total} lines are wrong");
+                all_wrong += wrong;
+            }
+        }
+        assert_eq!(all_wrong, 0);
     }
 }
