@@ -4,8 +4,8 @@
 Each case is a pool of its own (orion-controller, orion-agent, oriond) on one GPU, and some programs with a share each
 (`shares_load.py`). Who had the GPU when is read from stamps of the GPU's own clock that the programs' kernels have
 written, not from anything that Orion counts: at each time the GPU is divided equally among the programs that have a
-kernel under way, or are between two that follow each other within 20 us. The rates of all programs are compared with those that each reaches alone, and NVML's process
-utilisation is shown where there is pynvml.
+kernel under way, or are between two that follow each other within 20 us. The rates of all programs are compared
+with those that each reaches alone, and NVML's process utilisation is shown where there is pynvml.
 
     python3 perf/suite/shares.py --bin target/release --out shares.json
     python3 perf/suite/shares.py --bin target/debug --driver soft --seconds 3 --only half,cap

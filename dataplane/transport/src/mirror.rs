@@ -630,7 +630,8 @@ fn how_many_fit(changes: &[Change]) -> usize {
 /// words alone, and of these the ones with the fewest changed bytes last.
 ///
 /// Of a line that was written anew the words go together, in order: its flag is the last one, and gaps between the
-/// others are data that stayed as it was. Only a first word that counts while the last one does not is taken for a flag.
+/// others are data that stayed as it was. Only a first word that counts while the last one does not is taken for a
+/// flag.
 fn in_order(mut changes: Vec<Change>) -> Vec<Change> {
     changes.sort_unstable_by_key(|c| c.offset);
     let is_one_run = |a: &Change, b: &Change| a.offset + WORD == b.offset;
@@ -1216,14 +1217,15 @@ mod tests {
         }
     }
 
-    /// As NCCL's LL128: whoever finds the flag at the end of a line takes the rest of the line. A step goes out when the
+    /// As NCCL's LL128: whoever finds the flag at the end of a line takes the rest of it. A step goes out when the
     /// one before has been used up. The data is of few bytes, of many, or mostly what it was before.
     #[test]
     fn whoever_finds_the_flag_at_the_end_of_a_line_finds_the_line() {
         const LINES: u64 = 16 << 10;
         const STEPS: u64 = 40;
         let range = HeapRange { offset: 4096, bytes: LINES * LINE };
-        let kinds: [(&str, fn(u64, u64, u64) -> u64); 4] = [
+        type Data = fn(u64, u64, u64) -> u64;
+        let kinds: [(&str, Data); 4] = [
             ("of many bytes", |step, line, i| (step << 40 ^ line << 8 ^ i).wrapping_mul(0x9e37_79b9_7f4a_7c15)),
             ("of few bytes", |step, line, i| (step * 31 + line * 15 + i) % 97),
             ("with gaps", |step, line, i| if (line + i) % 5 == 0 { 3 } else { step.wrapping_mul(line + 7 * i) }),
