@@ -12,7 +12,7 @@ use orion_wire::record::HeapRange;
 
 use crate::answer::{code, posted, write};
 use crate::memory::host_memory::{Backing, allocate, backing_of, give_back, move_in, move_out, page_of, pieces};
-use crate::memory::in_step::{self, forget_mirrored};
+use crate::memory::in_step;
 use crate::memory::shared_file;
 use crate::session::attached::session;
 use crate::session::call::{call, post, post_to};
@@ -56,6 +56,7 @@ pub unsafe fn cuMemHostAlloc(out: *mut *mut c_void, bytes: usize, flags: u32) ->
         entry.owner = range.offset;
         entry.is_mapped = flags & CU_MEMHOSTALLOC_DEVICEMAP != 0;
         state().addresses.insert(entry);
+        in_step::allocated(s, entry);
         Ok(base as *mut c_void)
     })();
     // SAFETY: the caller's promise.
@@ -82,7 +83,7 @@ pub unsafe fn cuMemFreeHost(p: *mut c_void) -> CUresult {
         let gone = state().addresses.remove_if(p as u64, |r| r.kind == MemoryKind::PinnedHost);
         let gone = gone.ok_or(CUDA_ERROR_INVALID_VALUE)?;
         let range = HeapRange { offset: gone.owner, bytes: gone.bytes.next_multiple_of(PAGE) };
-        forget_mirrored(s, range);
+        in_step::freed(s, &gone, range);
         s.on_the_way.freed(range);
         let registered_alone = gone.bytes > BLOCK / 2;
         s.host_memory.freed.lock().insert(range.offset, registered_alone);
@@ -201,6 +202,8 @@ pub unsafe fn cuMemHostRegister_v2(p: *mut c_void, bytes: usize, flags: u32) -> 
         }
         s.host_memory.any_registered.store(true, Ordering::Relaxed);
         state().addresses.insert(entry);
+        drop(moved);
+        in_step::allocated(s, entry);
         Ok(())
     })())
 }
@@ -229,7 +232,7 @@ pub unsafe fn cuMemHostUnregister(p: *mut c_void) -> CUresult {
         let first = page_of(found.base);
         let Some((bytes, offset)) = moved.remove(&first) else { return Ok(()) };
         let range = HeapRange { offset, bytes };
-        forget_mirrored(s, range);
+        in_step::freed(s, &found, range);
         s.on_the_way.freed(range);
         let q = MemHostUnregister { address: ClaimedHost::new(first) };
         let answer = call(MemHostUnregister::OP, |w| q.encode(w), |_| Ok(()));

@@ -22,7 +22,7 @@ use orion_wire::Fault;
 use orion_wire::message::host_memory::{MemHostAlloc, Pinned};
 use orion_wire::record::{HeapRange, op};
 
-use crate::memory::{parallel_copy, payload, pointers};
+use crate::memory::{parallel_copy, payload, pointers, words};
 use crate::session::call::{call, may_send, post, post_to};
 use crate::state::address_map::Range;
 use crate::state::heap::PAGE;
@@ -104,6 +104,32 @@ pub fn forget_mirrored(s: &'static Session, range: HeapRange) {
         let mut mirror = lock(s);
         mirror.remove(range.offset);
         count(s, &mirror);
+    }
+}
+
+/// As [`forget_mirrored`], of an allocation that is freed or unregistered.
+pub fn freed(s: &'static Session, entry: &Range, range: HeapRange) {
+    if is_kept_in_step(s, range) {
+        let mut gone = s.in_step.gone.lock();
+        let (mut first, mut end) = (entry.base, entry.end());
+        while let Some((&at, &until)) = gone.range(..=end).next_back().filter(|(_, until)| **until >= first) {
+            gone.remove(&at);
+            (first, end) = (first.min(at), end.max(until));
+        }
+        gone.insert(first, end);
+    }
+    forget_mirrored(s, range);
+}
+
+/// Memory that was asked for as mapped lies where other such memory did: kernels may find it by an address of that.
+pub fn allocated(s: &'static Session, entry: Range) {
+    let lies_there = || {
+        let gone = s.in_step.gone.lock();
+        gone.range(..entry.end()).next_back().is_some_and(|(_, until)| *until > entry.base)
+    };
+    if entry.is_mapped && s.pages.must_bring() && lies_there() {
+        // Refused beyond the bound, with a line that says so.
+        let _ = follow(s, entry);
     }
 }
 
@@ -291,23 +317,23 @@ fn announce_changes(s: &'static Session) {
 
 /// True if anything had changed. What the application wrote may be an address that kernels follow.
 fn send(s: &'static Session, scope: Scope) -> bool {
-    let patches = send_changes(s, scope);
-    patches.iter().for_each(|body| note_words(s, body));
-    !patches.is_empty()
+    let any = send_changes(s, scope);
+    follow_sent(s);
+    any
 }
 
-/// The patches that were sent; none where another thread's comparison serves this one, too.
-fn send_changes(s: &'static Session, scope: Scope) -> Vec<Vec<u8>> {
+/// False also where another thread's comparison serves this one, too.
+fn send_changes(s: &'static Session, scope: Scope) -> bool {
     // What is collected counts as sent.
     if !may_send() {
-        return Vec::new();
+        return false;
     }
     // One comparison serves all who came before it began. Also publishes what this thread wrote.
     let begun = s.in_step.comparisons.fetch_add(0, Ordering::SeqCst);
     let _in_order = s.in_step.sending.lock();
     if scope == Scope::All {
         if s.in_step.comparisons.load(Ordering::SeqCst) != begun {
-            return Vec::new();
+            return false;
         }
         s.in_step.comparisons.fetch_add(1, Ordering::SeqCst);
     }
@@ -316,11 +342,38 @@ fn send_changes(s: &'static Session, scope: Scope) -> Vec<Vec<u8>> {
         std::thread::yield_now();
     }
     let patches = lock(s).collect(&s.heap, scope, Notice::default());
+    let any = !patches.is_empty();
     for body in &patches {
         // What is lost with the session is no loss.
         post_to(s, op::HEAP_PATCH, |w| w.extend_from_slice(body));
     }
-    patches
+    let bounds = state().addresses.mapped_bounds();
+    // SAFETY: slices.
+    let may_hold_addresses = |body: &Vec<u8>| unsafe { words::any_near(body.as_ptr(), body.len(), bounds) };
+    if bounds.1 != 0 {
+        let mut to_follow = s.in_step.to_follow.lock();
+        to_follow.extend(patches.into_iter().filter(may_hold_addresses));
+        s.in_step.must_follow.fetch_or(!to_follow.is_empty(), Ordering::SeqCst);
+    }
+    any
+}
+
+/// Whichever thread has sent an address, no other goes on before the memory that it points to is kept in step: what it
+/// launches may follow it. A host function's thread leaves that to others: the device waits for it.
+fn follow_sent(s: &'static Session) {
+    if !s.in_step.must_follow.load(Ordering::SeqCst) || state().callbacks.in_callback() {
+        return;
+    }
+    let _others_wait = s.in_step.following.lock();
+    loop {
+        let patches = std::mem::take(&mut *s.in_step.to_follow.lock());
+        patches.iter().for_each(|body| note_words(s, body));
+        let to_follow = s.in_step.to_follow.lock();
+        if to_follow.is_empty() {
+            s.in_step.must_follow.store(false, Ordering::SeqCst);
+            return;
+        }
+    }
 }
 
 /// Answers waited for in vain before the next one has to be noticed in passing.

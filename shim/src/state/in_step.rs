@@ -1,5 +1,6 @@
 //! Host memory that is kept in step with a worker that has pages of its own.
 
+use std::collections::BTreeMap;
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
@@ -10,8 +11,15 @@ use orion_transport::mirror::Side;
 use crate::state::lock::{Lock, Rank};
 
 pub struct InStep {
+    pub following: Lock<()>,
     pub sending: Lock<()>,
     pub mirror: Lock<Mirror>,
+    /// Patches that were sent and may hold addresses, and whether there are any of which those are not yet followed.
+    pub to_follow: Lock<Vec<Vec<u8>>>,
+    pub must_follow: AtomicBool,
+    /// Addresses of memory that was kept in step and is gone, each from the first to behind the last. Kernels may know
+    /// them still, and other memory may come to lie there.
+    pub gone: Lock<BTreeMap<u64, u64>>,
     /// Ranges in [`MIRROR`].
     pub mirrored_count: AtomicUsize,
     /// Receiving threads that want [`MIRROR`].
@@ -35,8 +43,12 @@ pub struct InStep {
 impl InStep {
     pub const fn new() -> InStep {
         InStep {
+            following: Lock::new(Rank::Following, ()),
             sending: Lock::new(Rank::Sending, ()),
             mirror: Lock::new(Rank::Mirror, Mirror::new(Side::Client)),
+            to_follow: Lock::new(Rank::Leaf, Vec::new()),
+            must_follow: AtomicBool::new(false),
+            gone: Lock::new(Rank::Leaf, BTreeMap::new()),
             mirrored_count: AtomicUsize::new(0),
             receiving: AtomicUsize::new(0),
             comparisons: AtomicU64::new(0),

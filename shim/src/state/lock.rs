@@ -22,6 +22,8 @@ pub enum Rank {
     Object,
     /// The worker is told of one of several objects of a kind.
     Objects,
+    /// Memory whose addresses were sent is looked for and kept in step.
+    Following,
     /// Changes of mirrored memory go into the ring in the order in which they were found.
     Sending,
     /// Mirrored memory is looked at.
@@ -45,8 +47,21 @@ mod held {
 
     use super::Rank::{self, *};
 
-    const ALL: [Rank; 12] =
-        [Attaching, Delivery, Gpu, Object, Objects, Sending, Mirror, LogCallbacks, Replies, Ring, Heap, Leaf];
+    const ALL: [Rank; 13] = [
+        Attaching,
+        Delivery,
+        Gpu,
+        Object,
+        Objects,
+        Following,
+        Sending,
+        Mirror,
+        LogCallbacks,
+        Replies,
+        Ring,
+        Heap,
+        Leaf,
+    ];
 
     thread_local! {
         static HELD: Cell<u16> = const { Cell::new(0) };

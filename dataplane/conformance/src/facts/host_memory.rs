@@ -27,6 +27,8 @@ facts! { pinned:
         what_a_kernel_wrote_is_seen_without_a_call,
         a_kernel_finds_it_by_an_address_in_device_memory,
         a_kernel_finds_it_by_an_address_in_pinned_memory,
+        a_kernel_finds_it_by_an_address_that_was_written_while_the_device_worked,
+        a_kernel_finds_it_where_other_memory_was_before,
         a_running_kernel_and_the_host_tell_each_other_of_megabytes,
         every_second_word_of_megabytes_may_change_at_once,
         alloc_of_nothing_gives_nothing,
@@ -264,6 +266,66 @@ fn a_kernel_finds_it_by_an_address_in_pinned_memory(cu: &'static Cuda) -> Verdic
     for address in [table, hidden, other] {
         ok!(cu.cuMemFreeHost(address));
     }
+    Ok(())
+}
+
+/// Changes are then looked for all the time, and may have been brought before the kernel is launched that follows them.
+fn a_kernel_finds_it_by_an_address_that_was_written_while_the_device_worked(cu: &'static Cuda) -> Verdict {
+    const ROUNDS: u32 = 200;
+    let (module, through) = cu.kernel("through")?;
+    let increment = cu.function(module, "increment")?;
+    let (table, counter, stream) = (cu.pinned(64)?, cu.pinned(64)?, cu.stream()?);
+    let mut all = vec![table, counter];
+    write(counter, 0u32);
+    let mut at = table.addr() as u64;
+    for round in 0..ROUNDS {
+        let to = cu.pinned(64)?;
+        all.push(to);
+        write(to, round);
+        ok!(cu.launch_on(increment, counter.addr() as u64, stream));
+        write(table, to.addr() as u64);
+        let written = std::time::Instant::now();
+        while written.elapsed().as_micros() < u128::from(round % 20 * 10) {
+            std::hint::spin_loop();
+        }
+        ok!(cu.launch(through, 1, 1, null_mut(), &mut [as_void(&mut at)]));
+        ok!(cu.cuCtxSynchronize());
+        same!(read::<u32>(to), round + 1);
+    }
+    same!(read::<u32>(counter), ROUNDS);
+    ok!(cu.cuStreamDestroy_v2(stream));
+    ok!(cu.cuModuleUnload(module));
+    for address in all {
+        ok!(cu.cuMemFreeHost(address));
+    }
+    Ok(())
+}
+
+/// An address stays where it is, in device memory or in pinned memory, and what lies there becomes other memory.
+fn a_kernel_finds_it_where_other_memory_was_before(cu: &'static Cuda) -> Verdict {
+    const ROUNDS: u32 = 40;
+    let (module, through) = cu.kernel("through")?;
+    let (in_host, in_device) = (cu.pinned(8 * ROUNDS as usize)?, cu.alloc(8 * ROUNDS as usize)?);
+    for table in [in_host.addr() as u64, in_device] {
+        let mut known = Vec::new();
+        for round in 0..ROUNDS {
+            let to = cu.pinned(64)?;
+            write(to, round);
+            let slot = known.iter().position(|address| *address == to.addr()).unwrap_or(known.len());
+            let mut at = table + 8 * slot as u64;
+            if slot == known.len() {
+                known.push(to.addr());
+                ok!(cu.cuMemcpyHtoD_v2(at, [to.addr() as u64].as_ptr().cast(), 8));
+            }
+            ok!(cu.launch(through, 1, 1, null_mut(), &mut [as_void(&mut at)]));
+            ok!(cu.cuCtxSynchronize());
+            same!(read::<u32>(to), round + 1);
+            ok!(cu.cuMemFreeHost(to));
+        }
+    }
+    ok!(cu.cuModuleUnload(module));
+    ok!(cu.cuMemFreeHost(in_host));
+    cu.free(in_device)?;
     Ok(())
 }
 
