@@ -8,11 +8,10 @@
 
 The paths are yours: nothing is downloaded. CuPy's and JAX's tests, and any others of `--pytest`, are run by pytest, one
 process a file; `--only a,b` takes files whose path has one of these in it, `--sample 20` twenty tests of each file,
-drawn by lot, the same in every mode. NVIDIA's samples are built and compared as
-by samples.py. ggml's program is asked for each backend operation. `--torch` runs the samples that PyTorch tests its
-operators with, which its wheel brings (torch_samples.py), and compares the bits. A test that differs runs again
-natively, by itself; one that does not agree with itself is listed as varying and not held against Orion. Exits 1 when a
-test differs. See README.md beside it.
+drawn by lot, the same in every mode. NVIDIA's samples are built and compared as by samples.py. ggml's program is asked
+for each backend operation. `--torch` runs the samples that PyTorch tests its operators with, which its wheel brings
+(torch_samples.py), and compares the bits. A test that differs runs again natively, by itself; one that does not agree
+with itself is listed as varying and not held against Orion. Exits 1 when a test differs. See README.md beside it.
 """
 
 import argparse

@@ -653,13 +653,6 @@ class Peers(unittest.TestCase):
         self.assertEqual((found["ADD(type=f32)"][0], found["MUL(n=1)"][0]), ("OK", "FAIL"))
 
 
-def main():
-    result = unittest.main(exit=False, verbosity=0).result
-    bad = len(result.failures) + len(result.errors)
-    print(f"{result.testsRun - bad} passed, {bad} failed")
-    sys.exit(1 if bad else 0)
-
-
 class Shares(unittest.TestCase):
     def test_a_pause_between_two_kernels_is_their_programs_and_one_between_programs_is_nobodys(self):
         def turn(begin_us):
@@ -676,6 +669,13 @@ class Shares(unittest.TestCase):
             for had, has in zip(of_kernels, of_program):
                 self.assertAlmostEqual(had, 47.5, delta=1)
                 self.assertAlmostEqual(has, 49.5, delta=1)
+
+
+def main():
+    result = unittest.main(exit=False, verbosity=0).result
+    bad = len(result.failures) + len(result.errors)
+    print(f"{result.testsRun - bad} passed, {bad} failed")
+    sys.exit(1 if bad else 0)
 
 
 if __name__ == "__main__":

@@ -198,10 +198,10 @@ impl Mirror {
         before.is_some_and(|(base, m)| range.offset + range.bytes <= base + m.bytes)
     }
 
-    /// Keeps a range of whole words in step from now on, if it is not kept so already. What lies there now is what the
+    /// Keeps a range of whole lines in step from now on, if it is not kept so already. What lies there now is what the
     /// other side has, or will have before anything else arrives there.
     pub fn add(&mut self, heap: &Heap, range: HeapRange) -> Result<(), Fault> {
-        if range.bytes == 0 || !range.offset.is_multiple_of(WORD) || !range.bytes.is_multiple_of(LINE) {
+        if range.bytes == 0 || !range.offset.is_multiple_of(LINE) || !range.bytes.is_multiple_of(LINE) {
             return Err(Fault("mirrored range is not made of lines"));
         }
         if self.has(range) {
@@ -503,6 +503,7 @@ impl Mirror {
             self.sent += 1;
             let mut body = Vec::with_capacity(64 + some.len() * 10);
             self.head(notice, &mut body);
+            let head_bytes = body.len() as u64;
             for run in some.chunk_by(|a, b| a.offset + WORD == b.offset) {
                 PatchRun { offset: run[0].offset, words: run.len() as u64 }.encode(&mut body);
                 for masks in run.chunks(8) {
@@ -512,6 +513,7 @@ impl Mirror {
                     body.word(change.value);
                 }
             }
+            debug_assert!(body.len() as u64 - head_bytes <= PATCH_BYTES_MAX);
             patches.push(body);
             for change in some {
                 self.learn(*change);
@@ -604,7 +606,7 @@ impl Mirror {
     }
 }
 
-/// Ranges begin with a line.
+/// Ranges consist of whole lines: see [`Mirror::add`].
 fn is_one_line(a: &Change, b: &Change) -> bool {
     a.offset / LINE == b.offset / LINE
 }
@@ -638,7 +640,7 @@ fn in_order(mut changes: Vec<Change>) -> Vec<Change> {
     let (mut inside, mut edges, mut at) = (Vec::new(), Vec::new(), 0usize);
     for line in changes.chunk_by(is_one_line) {
         let last = line.len() - 1;
-        let (is_dense, begins_with_flag) = (line.len() >= DENSE_WORDS, steps(&line[0]) < steps(&line[last]));
+        let (is_dense, begins_with_flag) = (line.len() >= DENSE_WORDS, changed_by(&line[0]) < changed_by(&line[last]));
         // Of a line of which little has changed the flag may be the end although the next line has changed, too.
         let (before, after) = match is_dense {
             true => (at.checked_sub(1).map(|i| &changes[i]), changes.get(at + line.len())),
@@ -653,13 +655,13 @@ fn in_order(mut changes: Vec<Change>) -> Vec<Change> {
         }
         at += line.len();
     }
-    edges.sort_by_key(|c| std::cmp::Reverse(steps(c)));
+    edges.sort_by_key(|c| std::cmp::Reverse(changed_by(c)));
     inside.extend(edges);
     inside
 }
 
-/// How many bytes have changed. A count changes one, and once in 256 steps two.
-fn steps(change: &Change) -> u32 {
+/// How many bytes have changed, two at least: a count changes one, and two once in 256 steps.
+fn changed_by(change: &Change) -> u32 {
     (change.mask.count_ones() / 8).max(2)
 }
 
@@ -789,7 +791,6 @@ mod tests {
         Change { offset, value, mask: changed_bytes(value) }
     }
 
-    /// Eight words in each of many lines: the middle ones make runs, the ends stand alone, as of NCCL's protocols.
     #[test]
     fn a_patch_fits_into_a_record_whatever_has_changed() {
         use orion_wire::record::{HEADER_BYTES, RECORD_BYTES_MAX};
