@@ -278,6 +278,33 @@ fn copy(client: &mut Client, then: impl FnOnce()) -> u64 {
     COPIES_MAX
 }
 
+/// It maps, clears and registers memory that it was not made with, which a busy machine does in more than the five
+/// seconds that a client has to start its session.
+#[test]
+fn a_worker_that_takes_long_to_take_a_guests_memory_is_waited_for() {
+    let server = Oriond::start(&[]);
+    server.wait_for_log(&["worker warm"]);
+    let stopped = server.workers();
+    let all = |signal| {
+        for worker in &stopped {
+            // SAFETY: a signal to processes of this test's server; one that was ended is told of by its client.
+            unsafe { libc::kill(*worker as i32, signal) };
+        }
+    };
+    all(libc::SIGSTOP);
+    std::thread::scope(|scope| {
+        let client = scope.spawn(|| {
+            Client::try_attach(&server, Transport::Ivshmem, &hello(), Tuning::default())
+                .map(|mut client| client.call(0x101, &[7; 8]))
+                .map_err(|no| no.text)
+        });
+        server.wait_for_log(&["session begins", "guest:0"]);
+        std::thread::sleep(Duration::from_secs(6));
+        all(libc::SIGCONT);
+        assert_eq!(client.join().expect("it attaches"), Ok(vec![7; 8]));
+    });
+}
+
 #[test]
 fn an_oriond_that_stops_says_so_to_its_guests() {
     let server = Oriond::start(&[]);
