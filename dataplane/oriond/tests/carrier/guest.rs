@@ -278,6 +278,29 @@ fn copy(client: &mut Client, then: impl FnOnce()) -> u64 {
     COPIES_MAX
 }
 
+/// Whoever starts ends what it finds of an oriond that was killed, and cannot know what has come meanwhile.
+#[test]
+fn a_program_that_comes_while_oriond_is_started_anew_has_its_session() {
+    let before = Oriond::start(&[]);
+    let address = before.server(Transport::Ivshmem);
+    let workers = before.workers();
+    // SAFETY: a signal to our own child.
+    unsafe { libc::kill(before.pid() as i32, libc::SIGKILL) };
+    // They have the file too, and by that its lock.
+    wait_until("the workers' end", || workers.iter().all(|worker| !is_alive(*worker)));
+    let hostile = Hostile::of(&before);
+    std::thread::scope(|scope| {
+        let client = scope.spawn(|| Client::attach_to(&address).call(0x101, &[7; 8]));
+        let mut word = [0; 8];
+        wait_until("a program in the first slot", || {
+            hostile.0.read_exact_at(&mut word, GUEST_WORDS_AT + Words::SESSION_AT).expect("reading");
+            word != [0; 8]
+        });
+        let _after = Oriond::start(&["--guest", before.segment.to_str().expect("UTF-8")]);
+        assert_eq!(client.join().expect("a session"), [7; 8]);
+    });
+}
+
 /// It maps, clears and registers memory that it was not made with, which a busy machine does in more than the five
 /// seconds that a client has to start its session.
 #[test]
