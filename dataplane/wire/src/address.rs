@@ -123,10 +123,7 @@ pub enum Place {
     /// that there is.
     Device(String),
     /// A port of vsock. The CID 2 is the host's, 1 this machine's own.
-    Machine {
-        cid: u32,
-        port: u32,
-    },
+    Machine { cid: u32, port: u32 },
 }
 
 impl Server {
