@@ -86,6 +86,9 @@ attack() {
     local built=${CARGO_TARGET_DIR:-target}/debug
     "$built/orion-attack" canary --oriond "$built/oriond" || return 1
     "$built/orion-attack" grow --oriond "$built/oriond" --seconds "${ORION_ATTACK_GROW_SECONDS:-2}" || return 1
+    # Over vsock what is about connections and what is sent on them; run has all carriers.
+    "$built/orion-attack" grow --oriond "$built/oriond" --transport vsock --seconds "${ORION_ATTACK_GROW_SECONDS:-2}" \
+        replies waits unread lanes || return 1
     "$built/orion-attack" leases --oriond "$built/oriond" --seconds "${ORION_ATTACK_LEASES_SECONDS:-3}" || return 1
     # Sessions move from one engine to the other meanwhile, whatever they do.
     ORION_SOFT_MOVES_US=20000 "$built/orion-attack" run --oriond "$built/oriond" \

@@ -11,7 +11,7 @@ use orion_transport::channel::Channel;
 use orion_transport::client::{Caller, Server};
 use orion_transport::proof::Token;
 use orion_transport::socket::{self, connect_local};
-use orion_wire::address::{self, Carrier, Place};
+use orion_wire::address::{self, Carrier, Leads, Place};
 use orion_wire::version::Version;
 
 use crate::finding::Report;
@@ -61,14 +61,14 @@ fn server(report: &mut Report) {
     let asks_for_device = transport(report);
     match variable("ORION_SERVER").map(|server| (Server::parse(&server), server)) {
         Some((Ok(server), _)) => match &server.place {
-            Place::Path(socket) => local(report, socket),
+            Place::Path(socket) if server.carrier.leads_to == Leads::ToPath => local(report, socket),
             Place::Host(place) => {
                 if server.carrier.device.is_some() && !asks_for_device {
                     machine::rdma_asked(report);
                 }
                 remote(report, place);
             }
-            Place::Device(_) | Place::Machine { .. } => from_a_virtual_machine(report, &server),
+            Place::Path(_) | Place::Device(_) | Place::Machine { .. } => from_a_virtual_machine(report, &server),
         },
         Some((Err(why), server)) => {
             report.fail("server", format!("ORION_SERVER={server}: {why}"), "programs are refused so")

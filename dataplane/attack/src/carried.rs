@@ -31,7 +31,9 @@ impl Carried {
     pub fn attach(server: &Server, token: &str) -> Result<Carried, String> {
         let connect = match server.host() {
             Some(address) => tcp::connector(address),
-            None => vsock::connector(server).map_err(|why| format!("{why}, and no lanes; give --transport tcp"))?,
+            None => {
+                vsock::connector(server).map_err(|why| format!("{why}, and no lanes; give --transport tcp or vsock"))?
+            }
         };
         let caller = Caller::new("orion-attack", Some(Token::new(token, "orion-attack")?));
         // What is attacked lies behind the records of TLS, if there are any.

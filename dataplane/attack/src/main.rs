@@ -64,7 +64,8 @@ enum What {
         /// Of these ways only, and in this order
         #[arg(value_enum)]
         ways: Vec<grow::Way>,
-        /// Over one carrier only: shm, tcp, or one that is named behind --
+        /// Over one carrier only: shm, tcp, ivshmem, vsock, or one that is named behind -- [default: shm, tcp, and
+        /// those named]
         #[arg(long)]
         transport: Option<String>,
         /// For each way
@@ -73,7 +74,7 @@ enum What {
         /// What oriond lets a worker have
         #[arg(long, default_value_t = 256, value_name = "MIB")]
         budget: u64,
-        /// The address of another carrier for its oriond, such as --vsock 7411, over which it is tried too
+        /// The address of another carrier for its oriond, such as --rdma 127.0.0.1:0, over which it is tried too
         #[arg(last = true, value_name = "OPTION")]
         serve: Vec<String>,
     },
@@ -240,16 +241,21 @@ fn all_growth(
     seconds: u64,
     budget: u64,
 ) -> Result<(), String> {
-    let carriers = ["shm", "tcp"].into_iter().chain(serve.iter().filter_map(|option| option.strip_prefix("--")));
-    let carriers: Vec<&str> = carriers.collect();
-    if let Some(transport) = transport.filter(|transport| !carriers.contains(transport)) {
-        return Err(format!("--transport {transport} is none of {}", carriers.join(", ")));
+    let more = serve.iter().filter_map(|option| option.strip_prefix("--"));
+    let mut carriers: Vec<&str> = ["shm", "tcp"].into_iter().chain(more).collect();
+    if let Some(transport) = transport {
+        // These two are there anyway; each takes as long as the others do.
+        carriers.extend(["ivshmem", "vsock"]);
+        if !carriers.contains(&transport) {
+            return Err(format!("--transport {transport} is none of {}", carriers.join(", ")));
+        }
+        carriers = vec![transport];
     }
     let ways = if ways.is_empty() { grow::Way::value_variants() } else { ways };
     let (mut held, mut broken) = (0, 0);
     for way in ways {
         for name in &carriers {
-            if transport.is_some_and(|t| t != *name) || way.needs_lanes() && *name == "shm" {
+            if way.needs_lanes() && ["shm", "ivshmem"].contains(name) {
                 continue;
             }
             match growth(oriond, *way, name, serve, seconds, budget) {

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use orion_transport::client::Server;
+use orion_wire::address::Place;
 
 /// Something that is nowhere but in oriond and its workers.
 pub const CANARY: &str = "ORION_ATTACK_CANARY";
@@ -55,6 +56,8 @@ impl Oriond {
         let files = Files { folder: folder.clone(), segment: segment.clone() };
         std::fs::create_dir_all(&folder).map_err(|e| format!("creating {}: {e}", folder.display()))?;
         let (socket, log, token) = (folder.join("oriond.sock"), folder.join("log"), folder.join("token"));
+        let machines = folder.join("vm0.vsock_7411");
+        let has_vsock = arguments.contains(&"--vsock");
         write_private(&token, SECRET)?;
         write_private(&segment, "")?;
         std::fs::OpenOptions::new()
@@ -83,6 +86,8 @@ impl Oriond {
             .arg(&token)
             .args(["--guest-sessions", GUEST_SESSIONS, "--guest"])
             .arg(&segment)
+            // Without a virtual machine: what its hypervisor would connect to.
+            .args((!has_vsock).then(|| [std::ffi::OsStr::new("--vsock"), machines.as_os_str()]).into_iter().flatten())
             .envs(environment.iter().copied())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -103,6 +108,9 @@ impl Oriond {
         let mut line = String::new();
         BufReader::new(std::fs::File::from(ready)).read_line(&mut line).map_err(|e| format!("waiting: {e}"))?;
         oriond.addresses = line.split_whitespace().map(Server::parse).collect::<Result<Vec<_>, _>>()?;
+        if let Some(server) = oriond.addresses.iter_mut().find(|server| !has_vsock && server.machine().is_some()) {
+            server.place = Place::Path(machines);
+        }
         if line.is_empty() {
             return Err(format!("oriond did not start:\n{}", oriond.end()));
         }

@@ -49,6 +49,8 @@ pub enum Control {
     Assign(Assign),
     /// A line for oriond's log, of which a worker has no descriptor.
     Log { text: String },
+    /// It has taken the memory that came with its assignment, and greets the client: the client's time begins.
+    Settled,
     /// The client has said START, and has these vGPUs.
     Started { vgpus: Vec<Registered> },
 }
@@ -118,6 +120,7 @@ impl Control {
                     [place.offset, place.bytes, place.has_bell.into()].into_iter().for_each(|word| w.word(word));
                 }
             }
+            Control::Settled => w.word(6),
             Control::Log { text } => {
                 w.word(LOG);
                 w.bytes(text.as_bytes());
@@ -154,6 +157,7 @@ impl Control {
                 };
                 Control::Started { vgpus: (0..count).map(|_| one()).collect::<Result<_, Fault>>()? }
             }
+            6 => Control::Settled,
             _ => return Err(Fault("unknown control message")),
         };
         r.finish()?;
@@ -334,9 +338,8 @@ mod tests {
         let (failed, log) = (Control::Failed { reason: "no GPU".into() }, Control::Log { text: "a line".into() });
         let started =
             Control::Started { vgpus: vec![Registered { vgpu: 1, gpu: 2, uuid: [7; 16], memory_bytes: 1 << 40 }] };
-        for control in
-            [Control::Ready { gpus, offer }, failed, Control::Assign(assign), Control::Assign(guest), log, started]
-        {
+        let assigned = [Control::Assign(assign), Control::Assign(guest), Control::Settled];
+        for control in [Control::Ready { gpus, offer }, failed, log, started].into_iter().chain(assigned) {
             let body = control.encode();
             assert_eq!(Control::decode(&body), Ok(control));
             for cut in 0..body.len() {

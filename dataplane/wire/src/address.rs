@@ -114,6 +114,8 @@ pub struct Server {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
+    /// A socket of this machine: oriond's own, or by vsock the one to which a hypervisor leads one of its machines, in
+    /// place of which a program connects.
     Path(PathBuf),
     /// `host:port`.
     Host(String),
@@ -121,10 +123,7 @@ pub enum Place {
     /// that there is.
     Device(String),
     /// A port of vsock. The CID 2 is the host's, 1 this machine's own.
-    Machine {
-        cid: u32,
-        port: u32,
-    },
+    Machine { cid: u32, port: u32 },
 }
 
 impl Server {
@@ -133,7 +132,8 @@ impl Server {
         Server { carrier: first(Leads::ToPath), place: Place::Path(path.into()) }
     }
 
-    /// `unix:/path`, `tcp:host:port`, `rdma:host:port`, `ivshmem:`, `vsock:cid:port`, `/path` or `host:port`.
+    /// `unix:/path`, `tcp:host:port`, `rdma:host:port`, `ivshmem:`, `vsock:cid:port`, `/path` or `host:port`; and on a
+    /// hypervisor's side `vsock:/path`.
     pub fn parse(text: &str) -> Result<Server, String> {
         let wrong = |what: &str| {
             Err(format!(
@@ -160,6 +160,9 @@ impl Server {
                 true => Ok(Server { carrier, place: Place::Device(address.to_owned()) }),
                 false => wrong(&format!("has {address:?} for a device")),
             };
+        }
+        if carrier.leads_to == Leads::ToMachine && address.starts_with('/') {
+            return Ok(Server { carrier, place: Place::Path(address.into()) });
         }
         if carrier.leads_to == Leads::ToMachine {
             return match machine(address) {
@@ -273,6 +276,9 @@ mod tests {
             assert_eq!(server.device(), Some(device));
         }
         assert_eq!(Server::parse("vsock:2:7411").expect("an address").machine(), Some((2, 7411)));
+        let hypervisors = Server::parse("vsock:/run/vm0.vsock_7411").expect("an address");
+        assert_eq!(hypervisors.path(), Some(Path::new("/run/vm0.vsock_7411")));
+        assert_eq!((hypervisors.transport(), hypervisors.to_string()), ("vsock", "vsock:/run/vm0.vsock_7411".into()));
     }
 
     #[test]

@@ -297,6 +297,8 @@ pub fn main(control: OwnedFd, options: &Options) -> Result<(), String> {
         None => None,
         Some((memory, bell)) => {
             warm.lies_in(memory)?;
+            send_control(control.as_fd(), &Control::Settled, &[])
+                .map_err(|e| format!("saying that a guest's memory was taken failed: {e}"))?;
             Some(bell)
         }
     };

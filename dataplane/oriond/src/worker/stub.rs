@@ -59,7 +59,11 @@ pub fn main(control: OwnedFd, seal: crate::cell::Seal) -> Result<(), String> {
     let attachment = Attachment::new(fds.pop().ok_or("the assignment came without a socket")?);
     let (memory, bell) = match assign.lent {
         None => (memory, None),
-        Some(place) => lent(place, &mut fds).map(|(memory, bell)| (memory, Some(bell)))?,
+        Some(place) => {
+            let (memory, bell) = lent(place, &mut fds)?;
+            send_control(control.as_fd(), &Control::Settled, &[]).map_err(|e| failed("saying settled", &e))?;
+            (memory, Some(bell))
+        }
     };
     let heap_bytes = memory.layout().heap_bytes;
     fds.clear();

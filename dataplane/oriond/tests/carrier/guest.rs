@@ -161,6 +161,56 @@ fn a_guest_that_falls_silent_in_its_handshake_loses_its_place_only() {
     all.iter_mut().for_each(|client| assert_eq!(client.call(0x101, &[2; 8]), [2; 8]));
 }
 
+/// All of its places, over and over: silence, half a word, a word, nonsense, and somebody else's place in the mail.
+#[test]
+fn a_guest_that_asks_without_end_keeps_no_other_guest_and_no_program_out() {
+    let folder = new_folder();
+    let other = new_segment(&folder);
+    let server = Oriond::start(&["--warm", "4", "--guest", other.to_str().expect("UTF-8")]);
+    let others = Server::parse(&format!("ivshmem:{}", other.display())).expect("an address");
+    let mut neighbour = Client::attach_to(&others);
+    let mut bystander = Client::attach(&server, Transport::Shm);
+    let (descriptors, (_, memory_kib)) = (server.descriptors_at_rest(), server.memory());
+    let (enough, stop) = std::sync::mpsc::channel::<()>();
+    let hostile = Hostile::of(&server);
+    let flood = std::thread::spawn(move || {
+        let hello = orion_wire::hello::frame(orion_wire::hello::kind::HELLO, &first_words().encode());
+        let nonsense = vec![0xa5; MAIL_BYTES as usize];
+        let mails: [&[u8]; 4] = [&[], &hello[..hello.len() / 2], &hello, &nonsense];
+        let mut session = 0;
+        while stop.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
+            for slot in 0..4 {
+                session += 1;
+                hostile.say(slot, Words::TAKEN_AT, if session % 7 == 0 { session } else { 0 });
+                hostile.send(slot, 0, mails[session as usize % 4]);
+                hostile.say(slot, Words::SESSION_AT, session);
+            }
+            std::thread::sleep(Duration::from_micros(300));
+        }
+        session
+    });
+    let began = Instant::now();
+    let mut rounds = 0;
+    while began.elapsed() < Duration::from_secs(2) {
+        rounds += 1;
+        assert_eq!(neighbour.call(0x101, &[1; 8]), [1; 8]);
+        assert_eq!(bystander.call(0x101, &[2; 8]), [2; 8]);
+        assert_eq!(Client::attach_to(&others).call(0x101, &[3; 8]), [3; 8]);
+        assert_eq!(Client::attach(&server, Transport::Shm).call(0x101, &[4; 8]), [4; 8]);
+        assert_eq!(Client::attach(&server, Transport::Tcp).call(0x101, &[5; 8]), [5; 8]);
+    }
+    drop(enough);
+    let asked = flood.join().expect("the flood");
+    assert!(asked > 100, "the guest asked {asked} times in {rounds} rounds");
+    server.wait_for_log(&["WARN", "protocol broken during the handshake", "guest:0"]);
+    server.wait_for_log(&["WARN", "the guest broke the protocol", "says_taken="]);
+    wait_until("as many descriptors as before", || server.descriptors() <= descriptors + 1);
+    let grown = server.memory().1.saturating_sub(memory_kib);
+    assert!(grown < 20 << 10, "oriond has {grown} KiB more");
+    drop(server);
+    std::fs::remove_dir_all(&folder).and_then(|()| std::fs::remove_file(&other)).expect("removing");
+}
+
 #[test]
 fn a_file_that_is_removed_is_told_and_who_has_it_goes_on() {
     let server = Oriond::start(&[]);
@@ -226,6 +276,56 @@ fn copy(client: &mut Client, then: impl FnOnce()) -> u64 {
         }
     }
     COPIES_MAX
+}
+
+/// Whoever starts ends what it finds of an oriond that was killed, and cannot know what has come meanwhile.
+#[test]
+fn a_program_that_comes_while_oriond_is_started_anew_has_its_session() {
+    let before = Oriond::start(&[]);
+    let address = before.server(Transport::Ivshmem);
+    let workers = before.workers();
+    // SAFETY: a signal to our own child.
+    unsafe { libc::kill(before.pid() as i32, libc::SIGKILL) };
+    // They have the file too, and by that its lock.
+    wait_until("the workers' end", || workers.iter().all(|worker| !is_alive(*worker)));
+    let hostile = Hostile::of(&before);
+    std::thread::scope(|scope| {
+        let client = scope.spawn(|| Client::attach_to(&address).call(0x101, &[7; 8]));
+        let mut word = [0; 8];
+        wait_until("a program in the first slot", || {
+            hostile.0.read_exact_at(&mut word, GUEST_WORDS_AT + Words::SESSION_AT).expect("reading");
+            word != [0; 8]
+        });
+        let _after = Oriond::start(&["--guest", before.segment.to_str().expect("UTF-8")]);
+        assert_eq!(client.join().expect("a session"), [7; 8]);
+    });
+}
+
+/// It maps, clears and registers memory that it was not made with, which a busy machine does in more than the five
+/// seconds that a client has to start its session.
+#[test]
+fn a_worker_that_takes_long_to_take_a_guests_memory_is_waited_for() {
+    let server = Oriond::start(&[]);
+    server.wait_for_log(&["worker warm"]);
+    let stopped = server.workers();
+    let all = |signal| {
+        for worker in &stopped {
+            // SAFETY: a signal to processes of this test's server; one that was ended is told of by its client.
+            unsafe { libc::kill(*worker as i32, signal) };
+        }
+    };
+    all(libc::SIGSTOP);
+    std::thread::scope(|scope| {
+        let client = scope.spawn(|| {
+            Client::try_attach(&server, Transport::Ivshmem, &hello(), Tuning::default())
+                .map(|mut client| client.call(0x101, &[7; 8]))
+                .map_err(|no| no.text)
+        });
+        server.wait_for_log(&["session begins", "guest:0"]);
+        std::thread::sleep(Duration::from_secs(6));
+        all(libc::SIGCONT);
+        assert_eq!(client.join().expect("it attaches"), Ok(vec![7; 8]));
+    });
 }
 
 #[test]
@@ -413,6 +513,34 @@ fn a_virtual_machine_that_ends_in_a_copy_or_a_handshake_leaves_nothing() {
     drop((channel, copying));
     let again = Machine::start(&socket);
     assert_eq!(Client::attach_to(&again.server()).call(0x101, &[6; 8]), [6; 8]);
+    drop(server);
+    std::fs::remove_dir_all(&folder).expect("removing");
+}
+
+#[test]
+fn a_guest_that_rings_without_end_is_not_looked_at_without_end() {
+    let (server, folder, socket) = server_of_machines();
+    let machine = Machine::start(&socket);
+    let thread = || {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", server.pid())).expect("reading /proc");
+        let name = |task: &PathBuf| std::fs::read_to_string(task.join("comm")).unwrap_or_default();
+        tasks.filter_map(|task| Some(task.ok()?.path())).find(|task| name(task) == "guest 1\n").expect("its porter")
+    };
+    let reads = || {
+        let text = std::fs::read_to_string(thread().join("io")).expect("what it has read");
+        let line = text.lines().find_map(|line| line.strip_prefix("syscr: ")).expect("how often");
+        line.parse::<u64>().expect("a number")
+    };
+    let (before, began) = (reads(), Instant::now());
+    let mut rung = 0;
+    while began.elapsed() < Duration::from_millis(500) {
+        let one = 1u64;
+        // SAFETY: eight bytes from a local.
+        unsafe { libc::write(machine.bells[0].as_raw_fd(), (&raw const one).cast(), 8) };
+        rung += 1;
+    }
+    let (read, took) = (reads() - before, began.elapsed());
+    assert!(read as f64 / took.as_secs_f64() < 40_000.0, "rung {rung} times, it read {read} times in {took:?}");
     drop(server);
     std::fs::remove_dir_all(&folder).expect("removing");
 }

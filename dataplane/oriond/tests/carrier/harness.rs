@@ -51,6 +51,8 @@ pub enum Transport {
     Ivshmem,
     /// Where the kernel has its loopback: see the conformance suite's virtual machine.
     Vsock,
+    /// vsock without a virtual machine: this process connects in place of its hypervisor.
+    Hypervisor,
     /// Where there is a device: see the conformance suite's virtual machine.
     #[cfg(feature = "rdma")]
     Rdma,
@@ -72,6 +74,7 @@ impl Transport {
     pub fn carrier(self) -> &'static address::Carrier {
         let name = match self {
             Transport::Tls => "tcp".to_owned(),
+            Transport::Hypervisor => "vsock".to_owned(),
             other => format!("{other:?}").to_lowercase(),
         };
         address::carrier(&name).expect("a carrier is called as here")
@@ -120,7 +123,13 @@ impl Oriond {
     pub fn start_for(transport: Transport, arguments: &[&str]) -> Oriond {
         let options = transport.options();
         let options: Vec<&str> = options.iter().map(String::as_str).chain(arguments.iter().copied()).collect();
-        Oriond::start(&options)
+        if transport != Transport::Hypervisor {
+            return Oriond::start(&options);
+        }
+        let dir = new_folder();
+        let socket = machine_of(&dir);
+        let vsock = ["--vsock", socket.to_str().expect("UTF-8")];
+        Oriond::start_in_folder(dir, &[], &[&vsock[..], &options].concat(), None)
     }
 
     /// With these environment variables.
@@ -236,6 +245,7 @@ impl Oriond {
             Leads::ToHost if transport == Transport::Rdma => Place::Host(self.rdma.clone()),
             Leads::ToHost => Place::Host(self.tcp.clone()),
             Leads::ToDevice => Place::Device(self.segment.display().to_string()),
+            Leads::ToMachine if transport == Transport::Hypervisor => Place::Path(machine_of(&self.dir)),
             Leads::ToMachine => return Server::parse(&format!("vsock:{}", self.vsock)).expect("oriond wrote it"),
         };
         Server { carrier: transport.carrier(), place }
@@ -248,7 +258,7 @@ impl Oriond {
         }
         let caller = Caller { trust: transport.trust(), ..hello() };
         let server = self.server(transport);
-        if matches!(transport, Transport::Ivshmem | Transport::Vsock) {
+        if matches!(transport, Transport::Ivshmem | Transport::Vsock | Transport::Hypervisor) {
             return carrier::way(&server).reach(&server, &caller).expect("connecting").0;
         }
         tcp::reach(&server, &tcp::way(&server, &caller).expect("a way")).expect("connecting")
@@ -379,6 +389,11 @@ pub fn new_segment(dir: &std::path::Path) -> PathBuf {
 
 fn segment_of(dir: &std::path::Path) -> PathBuf {
     PathBuf::from("/dev/shm").join(dir.file_name().expect("it has a name"))
+}
+
+/// What a hypervisor connects to for its machine, where the test is one.
+fn machine_of(dir: &std::path::Path) -> PathBuf {
+    dir.join("vm0.vsock_7411")
 }
 
 pub fn write_token(path: &std::path::Path, text: &str) {

@@ -57,6 +57,7 @@ macro_rules! on_each_carrier {
                 test vsock Vsock [$($argument),*]
                 #[ignore = "it takes vsock's loopback: dataplane/conformance/vm/vsock.sh has it"] $(#[$attr])*
             }
+            crate::on_each_carrier! { test hypervisor Hypervisor [$($argument),*] $(#[$attr])* }
             #[cfg(feature = "rdma")]
             crate::on_each_carrier! {
                 test rdma Rdma [$($argument),*]

@@ -1,7 +1,7 @@
 //! What is vsock's alone, where the kernel has none: the socket of a hypervisor that has vsock of its own. What crosses
 //! a machine's boundary is in `dataplane/conformance/vm/vsock.sh`.
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -9,12 +9,12 @@ use std::process::Command;
 use std::time::Duration;
 
 use orion_transport::channel::Channel;
-use orion_transport::client::Caller;
+use orion_transport::client::{Caller, Server};
 use orion_transport::stream::{Frame, STREAM_HEADER_BYTES, StreamHeader};
 use orion_wire::hello::kind;
 use orion_wire::refusal::Refusal;
 
-use crate::harness::{Oriond, Transport, hello, is_alive, new_folder, request, token, wait_until};
+use crate::harness::{Client, Oriond, Transport, first_words, hello, is_alive, new_folder, request, token, wait_until};
 
 /// In a folder of its own, as the hypervisor was told.
 fn new_socket() -> PathBuf {
@@ -68,6 +68,36 @@ fn who_comes_by_vsock_has_to_know_the_token() {
     }
     drop(server);
     std::fs::remove_dir_all(socket.parent().expect("its folder")).expect("removing");
+}
+
+/// Silent ones, and such as have said half a word: of one machine there is room for so many.
+#[test]
+fn a_machine_that_floods_the_door_keeps_nobody_out() {
+    let (flooding, other) = (new_socket(), new_socket());
+    let paths = [&flooding, &other].map(|socket| socket.to_str().expect("a plain path"));
+    let server = Oriond::start(&["--warm", "4", "--vsock", paths[0], "--vsock", paths[1]]);
+    let half = &orion_wire::hello::frame(kind::HELLO, &first_words().encode())[..20];
+    let mut strangers: Vec<UnixStream> = Vec::new();
+    for i in 0..300 {
+        let mut stranger = UnixStream::connect(&flooding).expect("connecting");
+        if i % 2 == 0 {
+            stranger.write_all(half).expect("there is room");
+        }
+        strangers.push(stranger);
+    }
+    server.wait_for_log(&["to make room for others", "peer=vsock:machine=0"]);
+    for path in paths {
+        let server = Server::parse(&format!("vsock:{path}")).expect("an address");
+        assert_eq!(Client::attach_to(&server).call(0x101, &[3; 8]), [3; 8]);
+    }
+    assert_eq!(Client::attach(&server, Transport::Shm).call(0x101, &[4; 8]), [4; 8]);
+    // Those that had come last stay until their time is over.
+    strangers[299].set_read_timeout(Some(Duration::from_secs(20))).expect("a limit");
+    assert_eq!(strangers[299].read(&mut [0; 64]).expect("it is closed"), 0);
+    drop(server);
+    for socket in [flooding, other] {
+        std::fs::remove_dir_all(socket.parent().expect("its folder")).expect("removing");
+    }
 }
 
 #[test]

@@ -612,6 +612,7 @@ impl Door {
                 self.tell_the_curious(core);
                 self.match_up(core);
             }
+            News::Settled(session) => self.sessions.settled(session, Instant::now() + HANDSHAKE_TIMEOUT),
             News::Started(session, vgpus) => {
                 words::started(session, &vgpus);
                 self.takes_seats(session, &vgpus);
@@ -767,12 +768,14 @@ impl Door {
         let has_choice = self.listeners.addresses().len() > 1;
         words::begun(session, g.lease.is_some() && !is_of_reserve, g.carrier, has_choice);
         let token = g.lease.as_ref().map(|held| &held.token).or(self.policy.token.as_ref());
+        // Memory that a worker was not made with takes it longer, however little its client waits for then.
+        let to_start = if g.lent.is_some() { WORKER_TIMEOUT } else { HANDSHAKE_TIMEOUT };
         let meter = Arc::new(meter);
         g.lease.as_ref().inspect(|held| held.is_metered(&meter));
         let begun = Session {
             worker,
             guest: local.then_some(slot),
-            start_by: local.then(|| Instant::now() + HANDSHAKE_TIMEOUT),
+            start_by: local.then(|| Instant::now() + to_start),
             lane_key: LaneKey::new(token, &g.said),
             shared: None,
             kill_after: None,

@@ -112,6 +112,13 @@ impl Sessions {
         its.map(|(number, s)| (*number, s.worker)).collect()
     }
 
+    /// Its worker greets the client, who has to start by then. Said again it does not lengthen that.
+    pub fn settled(&mut self, number: u64, start_by: Instant) {
+        if let Some(by) = self.0.get_mut(&number).and_then(|session| session.start_by.as_mut()) {
+            *by = start_by.min(*by);
+        }
+    }
+
     /// The client has said START to its worker.
     pub fn started(&mut self, number: u64) {
         if let Some(session) = self.0.get_mut(&number) {
@@ -195,6 +202,21 @@ mod tests {
         // Not in every turn, and again if it did not help.
         assert!(sessions.late(soon).is_empty());
         assert_eq!(sessions.late(soon + LEAVE_TIMEOUT).len(), 1);
+    }
+
+    #[test]
+    fn the_time_to_start_begins_once_the_worker_has_settled_and_not_again() {
+        let (mut sessions, now) = (Sessions::default(), Instant::now());
+        let after = |seconds| now + Duration::from_secs(seconds);
+        sessions.begin(1, session(Some(after(100))));
+        assert!(sessions.late(after(50)).is_empty());
+        for seconds in [55, 60] {
+            sessions.settled(1, after(seconds));
+        }
+        assert_eq!(sessions.next_deadline(), Some(after(55)));
+        sessions.started(1);
+        sessions.settled(1, after(65));
+        assert!(sessions.late(after(100)).is_empty());
     }
 
     #[test]

@@ -41,6 +41,8 @@ pub struct Workers {
 pub enum News {
     /// One more is ready, has found these GPUs, and would give these vGPUs.
     Warm(Vec<Gpu>, Offer),
+    /// The worker of this session has taken the memory that it was lent.
+    Settled(u64),
     /// The client of this session has said START, and has these vGPUs.
     Started(u64, Vec<Registered>),
     SessionOver(u64),
@@ -248,6 +250,7 @@ fn heard(pool: &mut Pool, process: &mut Process, slot: u32, bytes: usize) -> New
         (Some(Control::Started { vgpus }), State::Serving(session)) if pool.starts(slot) => {
             return News::Started(session, vgpus);
         }
+        (Some(Control::Settled), State::Serving(session)) => return News::Settled(session),
         (Some(Control::Failed { reason }), State::Starting) => process.failure = reason,
         (Some(Control::Failed { reason: text } | Control::Log { text }), _) => process.log(session_of(state), &text),
         _ => {

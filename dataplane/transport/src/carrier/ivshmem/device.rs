@@ -29,7 +29,7 @@ pub struct Device {
 /// The device of that name below `devices`, or the only one there, or the file at that path in place of one.
 pub fn open(devices: &Path, named: &str) -> Result<Device, String> {
     if named.starts_with('/') {
-        let memory = open_memory(Path::new(named))?;
+        let memory = open_memory(Path::new(named), "; it is the file that oriond serves with --guest")?;
         return Ok(Device { path: named.into(), memory, registers: None });
     }
     let folder = match named {
@@ -42,17 +42,22 @@ pub fn open(devices: &Path, named: &str) -> Result<Device, String> {
         }
     };
     enable(&folder)?;
-    let memory = open_memory(&folder.join("resource2"))?;
+    let memory = open_memory(&folder.join("resource2"), "")?;
     let registers = folder.join("resource0");
     let registers = Registers::open(&registers)
         .map_err(|e| format!("mapping {} failed: {e}; it takes root, or a udev rule", registers.display()))?;
     Ok(Device { path: folder, memory, registers: Some(Arc::new(registers)) })
 }
 
-fn open_memory(path: &Path) -> Result<OwnedFd, String> {
+fn open_memory(path: &Path, if_missing: &str) -> Result<OwnedFd, String> {
     let opened = OpenOptions::new().read(true).write(true).open(path);
     opened.map(OwnedFd::from).map_err(|e| {
-        format!("opening {} failed: {e}; only root may, unless a udev rule gives the device to others", path.display())
+        let what_to_do = match e.kind() {
+            io::ErrorKind::PermissionDenied => "; only root may, unless a udev rule gives the device to others",
+            io::ErrorKind::NotFound => if_missing,
+            _ => "",
+        };
+        format!("opening {} failed: {e}{what_to_do}", path.display())
     })
 }
 
@@ -137,6 +142,16 @@ mod tests {
         open(&root, "0000:00:04.0").expect("by name");
         assert!(open(&root, "0000:00:03.0").expect_err("another kind").contains("lspci"));
         std::fs::remove_dir_all(&root).expect("removing");
+    }
+
+    #[test]
+    fn memory_that_cannot_be_opened_is_told_what_to_do() {
+        let no = |name: &str| open(Path::new("/none"), name).expect_err(name);
+        let missing = no("/dev/shm/orion-of-no-guest");
+        assert!(missing.contains("/dev/shm/orion-of-no-guest") && missing.contains("--guest"), "{missing}");
+        // A folder, which needs no udev rule.
+        let folder = no("/dev/shm");
+        assert!(folder.contains("/dev/shm") && !folder.contains("udev"), "{folder}");
     }
 
     #[test]

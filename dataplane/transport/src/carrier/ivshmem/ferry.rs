@@ -15,6 +15,8 @@ use super::device::Registers;
 use super::front::Front;
 use super::segment::{HOST_PEER, Head, MAIL_BYTES, MAIL_VECTOR, Words, under_way};
 use crate::carrier::contract::{Death, Lost};
+use crate::client::handshake::WELCOME_SECONDS_MAX;
+use crate::client::say;
 use crate::proof::fresh_nonce;
 use crate::socket::SILENCE_SECONDS_MAX;
 
@@ -26,6 +28,8 @@ const LOOK_INTERVAL: Duration = Duration::from_micros(200);
 const REST_INTERVAL: Duration = Duration::from_millis(250);
 /// A program that lives gives its slot back in a part of this, once its session is over.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(3);
+/// Longer nobody is left to wait without a word.
+const SILENT_FOR: Duration = Duration::from_secs(3);
 /// Another program holds the lock for some stores, or for that long.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -69,13 +73,14 @@ impl Taken {
             has_left: Mutex::new(false),
         };
         taken.ring();
-        taken.wait_for_host()?;
+        taken.wait_for_host(Duration::from_secs(WELCOME_SECONDS_MAX as u64))?;
         let taken = Arc::new(taken);
         leave_at_exit(&taken);
         Ok(taken)
     }
 
-    fn wait_for_host(&self) -> Result<(), String> {
+    fn wait_for_host(&self, patience: Duration) -> Result<(), String> {
+        let (begin, mut has_said) = (Instant::now(), false);
         let mut beat = (self.front.beat(), Instant::now());
         while self.front.of_host(self.slot).session != self.session {
             if self.front.beat() != beat.0 {
@@ -85,6 +90,24 @@ impl Taken {
                 self.leave();
                 return Err(format!(
                     "the host's oriond was not heard of for {SILENCE_SECONDS_MAX} s: it has ended or does not run"
+                ));
+            }
+            if !has_said && begin.elapsed() > SILENT_FOR {
+                has_said = true;
+                say::say(format_args!(
+                    "waiting up to {} s for session {} of this virtual machine's device: the worker of the one before \
+                     there has not ended",
+                    patience.as_secs(),
+                    self.slot
+                ));
+            }
+            if begin.elapsed() > patience {
+                self.leave();
+                return Err(format!(
+                    "the host's oriond lives, and has not begun session {} of this device for {} s: the worker of the \
+                     one before there has not ended. Its log says why; or have more of them (--guest-sessions)",
+                    self.slot,
+                    patience.as_secs()
                 ));
             }
             std::thread::sleep(LOOK_INTERVAL);
@@ -126,15 +149,17 @@ impl Taken {
 
     /// Carries mail until either end closes.
     pub fn ferry(&self, socket: UnixStream) {
-        let death = match self.carry(socket) {
+        let death = match self.carry(&socket) {
             Ok(death) => death,
             Err(e) => e.into(),
         };
         self.lost.set(death);
         self.leave();
+        // Last: whoever finds it closed asks how that was seen.
+        drop(socket);
     }
 
-    fn carry(&self, mut socket: UnixStream) -> io::Result<Death> {
+    fn carry(&self, mut socket: &UnixStream) -> io::Result<Death> {
         socket.set_nonblocking(true)?;
         let (mut sent, mut taken) = (0u64, 0u64);
         let (mut beats, mut beat_after) = (1u64, Instant::now());
@@ -195,7 +220,7 @@ impl Taken {
                 _ => {}
             }
             let has_begun = self.has_begun.load(Ordering::Relaxed);
-            wait(&socket, if has_begun { REST_INTERVAL } else { LOOK_INTERVAL });
+            wait(socket, if has_begun { REST_INTERVAL } else { LOOK_INTERVAL });
         }
     }
 }
@@ -219,43 +244,60 @@ fn wait(socket: &UnixStream, timeout: Duration) {
 fn claim(front: &Front, slots: usize, memory: &OwnedFd, session: u64) -> Result<usize, String> {
     let copy = memory.as_fd().try_clone_to_owned();
     let file = File::from(copy.map_err(|e| format!("copying a descriptor failed: {e}"))?);
-    lock(&file, libc::F_WRLCK).map_err(|e| format!("locking the device against other programs here failed: {e}"))?;
-    let free = (0..slots).find(|slot| front.of_guest(*slot).session == 0).or_else(|| left_behind(front, slots));
-    if let Some(slot) = free {
-        for which in [Words::SENT_AT, Words::TAKEN_AT] {
-            front.say(slot, which, 0);
+    let mut left = Vec::new();
+    loop {
+        lock(&file, libc::F_WRLCK).map_err(|e| {
+            let why = match is_held(&e) {
+                true => format!("another one has held it for {} s; was it stopped?", LOCK_TIMEOUT.as_secs()),
+                false => e.to_string(),
+            };
+            format!("locking the device against other programs of this virtual machine failed: {why}")
+        })?;
+        let is_left = |(slot, before): &(usize, Words)| (front.of_guest(*slot) == *before).then_some(*slot);
+        let free = free_slot(front, slots).or_else(|| left.iter().find_map(is_left));
+        if let Some(slot) = free {
+            for which in [Words::SENT_AT, Words::TAKEN_AT] {
+                front.say(slot, which, 0);
+            }
+            front.say(slot, Words::STATE_AT, 1);
+            front.say(slot, Words::SESSION_AT, session);
         }
-        front.say(slot, Words::STATE_AT, 1);
-        front.say(slot, Words::SESSION_AT, session);
+        lock(&file, libc::F_UNLCK).map_err(|e| format!("unlocking the device failed: {e}"))?;
+        if let Some(slot) = free {
+            return Ok(slot);
+        }
+        let before = std::mem::replace(&mut left, left_behind(front, slots));
+        if !before.is_empty() || left.is_empty() {
+            return Err(format!(
+                "all {slots} sessions that this virtual machine may have are taken; wait for one to end (that of a \
+                 program that was killed ends after {SILENCE_SECONDS_MAX} s), or have more of them on the host \
+                 (--guest-sessions)"
+            ));
+        }
+        // A program that lives gives its slot back soon. Nobody else has to wait for the lock meanwhile.
+        let until = Instant::now() + LEAVE_TIMEOUT;
+        while free_slot(front, slots).is_none() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
-    lock(&file, libc::F_UNLCK).map_err(|e| format!("unlocking the device failed: {e}"))?;
-    free.ok_or_else(|| {
-        format!(
-            "all {slots} sessions that this virtual machine may have are taken; wait for one to end (that of a program \
-             that was killed ends after {SILENCE_SECONDS_MAX} s), or have more of them on the host (--guest-sessions)"
-        )
-    })
 }
 
-/// A slot whose session is over, and whose program does not say so: it was killed. One that lives gives its slot back
-/// soon, and may do so meanwhile.
-fn left_behind(front: &Front, slots: usize) -> Option<usize> {
+/// One that the host is done with, if there is: in another its program waits for the end of the worker before.
+fn free_slot(front: &Front, slots: usize) -> Option<usize> {
+    let is_done = |slot: usize| {
+        let host = front.of_host(slot);
+        host.session == 0 || host.state != 0
+    };
+    (0..slots).filter(|slot| front.of_guest(*slot).session == 0).min_by_key(|slot| !is_done(*slot))
+}
+
+/// Slots whose sessions are over, and whose programs do not say so: they have been killed, or are about to.
+fn left_behind(front: &Front, slots: usize) -> Vec<(usize, Words)> {
     let is_over = |slot: &usize| {
         let (guest, host) = (front.of_guest(*slot), front.of_host(*slot));
         host.session == guest.session && host.state != 0
     };
-    let over: Vec<(usize, Words)> = (0..slots).filter(is_over).map(|slot| (slot, front.of_guest(slot))).collect();
-    if over.is_empty() {
-        return None;
-    }
-    let until = Instant::now() + LEAVE_TIMEOUT;
-    while Instant::now() < until {
-        if let Some(slot) = (0..slots).find(|slot| front.of_guest(*slot).session == 0) {
-            return Some(slot);
-        }
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    over.into_iter().find(|(slot, before)| front.of_guest(*slot) == *before).map(|(slot, _)| slot)
+    (0..slots).filter(is_over).map(|slot| (slot, front.of_guest(slot))).collect()
 }
 
 /// A lock of the open file's, in the guest's own kernel: the host knows nothing of it.
@@ -271,11 +313,16 @@ fn lock(file: &File, kind: i32) -> io::Result<()> {
             return Ok(());
         }
         let e = io::Error::last_os_error();
-        if !matches!(e.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) || start.elapsed() > LOCK_TIMEOUT {
+        if !is_held(&e) || start.elapsed() > LOCK_TIMEOUT {
             return Err(e);
         }
         std::thread::sleep(Duration::from_millis(1));
     }
+}
+
+/// Whether another program has the lock.
+fn is_held(e: &io::Error) -> bool {
+    matches!(e.raw_os_error(), Some(libc::EAGAIN | libc::EACCES))
 }
 
 /// A program that ends gives its slot back at once. One that is killed is missed by its beat.
@@ -295,4 +342,80 @@ fn leave_at_exit(taken: &Arc<Taken>) {
     let mut all = ALL.lock().expect("nothing panics under this lock");
     all.retain(|weak| weak.strong_count() > 0);
     all.push(Arc::downgrade(taken));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::FileExt;
+
+    use super::super::segment::{FRONT_BYTES, GUEST_WORDS_AT, HOST_WORDS_AT, WORDS_BYTES};
+    use super::*;
+
+    /// The front of a segment, and a way to write whatever a side says of a slot: session and state.
+    fn front() -> (Front, File, OwnedFd) {
+        let memory = orion_ring::sealed(c"test", FRONT_BYTES as u64).expect("a memfd");
+        let file = File::from(memory.try_clone().expect("a descriptor"));
+        (Front::map(memory.as_fd()).expect("mapping"), file, memory)
+    }
+
+    fn say(file: &File, words_at: u64, slot: usize, (session, state): (u64, u64)) {
+        let words = [session, state].map(u64::to_le_bytes).concat();
+        file.write_all_at(&words, words_at + slot as u64 * WORDS_BYTES).expect("writing");
+    }
+
+    #[test]
+    fn a_slot_whose_worker_has_not_ended_yet_is_taken_last() {
+        let (front, file, memory) = front();
+        // Given back by their programs; the host has ended one of the sessions only.
+        say(&file, HOST_WORDS_AT, 0, (7, 0));
+        say(&file, HOST_WORDS_AT, 1, (8, 1));
+        let claimed: Vec<_> = (1..=3).map(|session| claim(&front, 3, &memory, session).expect("a slot")).collect();
+        assert_eq!(claimed, [1, 2, 0]);
+        assert!(claim(&front, 3, &memory, 4).expect_err("there are three").contains("all 3 sessions"));
+    }
+
+    #[test]
+    fn a_host_that_lives_and_does_not_begin_a_session_is_told_of() {
+        let (front, file, memory) = front();
+        say(&file, HOST_WORDS_AT, 0, (7, 0));
+        let slot = claim(&front, 1, &memory, 9).expect("a slot");
+        let taken = Taken {
+            front,
+            slot,
+            session: 9,
+            registers: None,
+            lost: Lost::default(),
+            has_begun: AtomicBool::new(false),
+            pid: std::process::id(),
+            has_left: Mutex::new(false),
+        };
+        let no = taken.wait_for_host(Duration::from_millis(20)).expect_err("the one before is still there");
+        assert!(no.contains("has not begun session 0") && no.contains("--guest-sessions"), "{no}");
+        assert_eq!(taken.front.of_guest(slot).session, 0);
+    }
+
+    /// Each waits for who may be alive, and none for the others.
+    #[test]
+    fn several_who_find_slots_of_killed_programs_wait_beside_each_other() {
+        const SLOTS: usize = 4;
+        let (front, file, memory) = front();
+        for slot in 0..SLOTS {
+            say(&file, GUEST_WORDS_AT, slot, (7 + slot as u64, 5));
+            say(&file, HOST_WORDS_AT, slot, (7 + slot as u64, 1));
+        }
+        let path = format!("/proc/self/fd/{}", memory.as_raw_fd());
+        let began = Instant::now();
+        let mut claimed: Vec<usize> = std::thread::scope(|scope| {
+            let one = |session| {
+                // As another program opens it: locks are the open file's.
+                let own = File::options().read(true).write(true).open(&path).expect("opening").into();
+                claim(&front, SLOTS, &own, session).expect("a slot")
+            };
+            let all = [20, 21, 22, 23].map(|session| scope.spawn(move || one(session)));
+            all.map(|thread| thread.join().expect("it claims")).into()
+        });
+        claimed.sort();
+        assert_eq!(claimed, [0, 1, 2, 3]);
+        assert!(began.elapsed() < 2 * LEAVE_TIMEOUT, "{:?}", began.elapsed());
+    }
 }

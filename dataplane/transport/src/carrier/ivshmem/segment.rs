@@ -107,11 +107,17 @@ impl Head {
             return Err("no oriond serves it; is it given to one by --guest or --guest-socket?".to_owned());
         }
         if version != VERSION {
-            return Err(format!("it is divided in way {version}, and this program's Orion knows way {VERSION} only"));
+            return Err(format!(
+                "it is divided in way {version}, and this program's Orion knows way {VERSION} only; install the same \
+                 release in the virtual machine and on its host"
+            ));
         }
         let shape = Shape { slots: usize::try_from(slots).unwrap_or(usize::MAX), slot_bytes };
         if Shape::of(bytes, shape.slots) != Ok(shape) {
-            return Err(format!("its {bytes} bytes are not {slots} sessions of {slot_bytes} bytes"));
+            return Err(format!(
+                "its {bytes} bytes are not {slots} sessions of {slot_bytes} bytes; start the host's oriond again, which \
+                 divides it"
+            ));
         }
         Ok(Head { shape, has_bell: has_bell != 0, beat })
     }

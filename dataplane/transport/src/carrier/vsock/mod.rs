@@ -4,11 +4,13 @@
 //! They never leave the host, so nothing is encrypted unless somebody asks, as over loopback. Nor does the system look
 //! whether the other side is still there, and not every hypervisor tells: so oriond says something every two seconds,
 //! and whoever hears nothing for as long as over TCP gives up.
+//!
+//! A hypervisor with vsock of its own connects to a socket of oriond's in place of the program. `vsock:/path` does the
+//! same without a virtual machine.
 
 mod socket;
 
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,7 +24,7 @@ use super::tcp;
 use crate::channel::Channel;
 use crate::client::handshake::{Caller, NoSession, Tuning};
 use crate::scatter::Listener;
-use crate::socket::SILENCE_SECONDS_MAX;
+use crate::socket::{SILENCE_SECONDS_MAX, connect_local};
 
 /// What is believed of the server's end where certificates are asked for: its name in them.
 const NAME: &str = "localhost";
@@ -66,21 +68,31 @@ impl Way for Vsock {
 ///
 /// In words: the server is reached otherwise.
 pub fn connector(server: &Server) -> Result<tcp::Connect, String> {
-    let place = place(server)?;
-    Ok(Arc::new(move || socket::connect(place)))
-}
-
-fn place(server: &Server) -> Result<(u32, u32), String> {
-    server.machine().ok_or_else(|| format!("{server} has no CID"))
+    match (server.machine(), server.path()) {
+        (Some(place), _) => Ok(Arc::new(move || socket::connect(place))),
+        (None, Some(path)) => {
+            let path = path.to_owned();
+            Ok(Arc::new(move || Ok(connect_local(&path, socket::CONNECT_TIMEOUT.as_secs())?.into())))
+        }
+        (None, None) => Err(format!("{server} has neither a CID nor the path of a hypervisor's socket")),
+    }
 }
 
 fn reach(server: &Server, way: &trust::Way) -> Result<Channel, String> {
-    let place = place(server)?;
-    let connected: io::Result<OwnedFd> = socket::connect(place);
-    tcp::agree(server, connected.map_err(|e| unreachable(server, place, &e))?, way)
+    let socket = connector(server)?().map_err(|e| unreachable(server, &e))?;
+    tcp::agree(server, socket, way)
 }
 
-fn unreachable(server: &Server, (cid, port): (u32, u32), e: &io::Error) -> String {
+fn unreachable(server: &Server, e: &io::Error) -> String {
+    let Some((cid, port)) = server.machine() else {
+        return match e.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => format!(
+                "no oriond listens on {server}, to which a hypervisor leads its machine; start one with `oriond serve \
+                 --vsock PATH_PORT`"
+            ),
+            _ => format!("connecting to {server} failed: {e}"),
+        };
+    };
     match e.raw_os_error() {
         Some(libc::EAFNOSUPPORT) => format!(
             "{server} is reached by vsock, which this kernel has not; load its module vsock, or go over tcp or ivshmem"
@@ -115,7 +127,7 @@ mod tests {
     #[test]
     fn who_cannot_be_reached_by_vsock_is_named_with_what_to_do() {
         let server = Server::parse("vsock:7:7411").expect("an address");
-        let said = |errno| unreachable(&server, (7, 7411), &io::Error::from_raw_os_error(errno));
+        let said = |errno| unreachable(&server, &io::Error::from_raw_os_error(errno));
         for (errno, words) in [
             (libc::EAFNOSUPPORT, ["vsock:7:7411", "module vsock"]),
             (libc::ENODEV, ["CID 7", "vhost-vsock-pci"]),
@@ -125,5 +137,9 @@ mod tests {
         ] {
             assert!(words.iter().all(|word| said(errno).contains(word)), "{}", said(errno));
         }
+        let server = Server::parse("vsock:/nowhere/vm0.vsock_7411").expect("an address");
+        let said = reach(&server, &trust::Way::Plain).err().expect("there is no such socket");
+        let words = ["no oriond listens on vsock:/nowhere/vm0.vsock_7411", "oriond serve --vsock PATH_PORT"];
+        assert!(words.iter().all(|word| said.contains(word)), "{said}");
     }
 }

@@ -26,6 +26,8 @@ const BEAT_INTERVAL: Duration = Duration::from_secs(1);
 /// While mail comes and goes, and for a moment after.
 const LOOK_INTERVAL: Duration = Duration::from_micros(500);
 const BUSY_FOR: Duration = Duration::from_millis(100);
+/// Whoever rings all the time is not looked at all the time: it would take a core of the host's.
+const LOOK_INTERVAL_MIN: Duration = Duration::from_micros(100);
 /// A guest without a bell is looked at a hundred times a second: two system calls each.
 const REST_INTERVAL: Duration = Duration::from_millis(10);
 
@@ -106,6 +108,7 @@ impl Porter {
     /// Until it is stopped, or the segment is lost.
     pub fn run(mut self) {
         while !self.is_stopped() {
+            let began = Instant::now();
             let looked = self.look();
             if let Err(error) = looked {
                 error!(
@@ -117,6 +120,8 @@ impl Porter {
                 break;
             }
             self.wait();
+            // Not before: what was rung for is seen in the next look.
+            std::thread::sleep(LOOK_INTERVAL_MIN.saturating_sub(began.elapsed()));
         }
         // The guest is told if it still has the memory; where it has not there is nobody to tell.
         if !self.segment.has_front() {
@@ -219,7 +224,10 @@ impl Porter {
                 room: MAIL_BYTES,
             },
             Err(error) => {
-                warn!(guest = self.name, slot, %error, "a guest's program could not be brought to the door");
+                warn!(
+                    guest = self.name, slot, %error,
+                    "a guest's program could not be brought to the door; it tries again, and then is told"
+                );
                 self.segment.say(slot, Words { session: guest.session, state: 1, ..Words::default() })?;
                 self.slots[slot] = Slot::Free(guest.session);
                 return Ok(true);
@@ -306,7 +314,16 @@ impl Held {
             (true, _) => (0, MAIL_BYTES),
             (false, Ok(mail)) => mail,
             (false, Err(rule)) => {
-                warn!(guest = name, slot, rule, "the guest broke the protocol: its session ends");
+                warn!(
+                    guest = name,
+                    slot,
+                    rule,
+                    says_sent = guest.sent,
+                    of_it_taken = self.taken,
+                    sent = self.sent,
+                    says_taken = guest.taken,
+                    "the guest broke the protocol: its session ends"
+                );
                 self.leave();
                 (0, MAIL_BYTES)
             }
