@@ -9,7 +9,7 @@ const FILES: &[u64] = &[
     // dataplane/wire/src/activity.rs
     0xce1dfe52de4e6f07,
     // dataplane/wire/src/address.rs
-    0xb80fdd129af292b8,
+    0x096f2a0622d523fd,
     // dataplane/wire/src/agent.rs
     0x54450a0f2a01b308,
     // dataplane/wire/src/bundle.rs
