@@ -35,8 +35,8 @@ use ferry::Taken;
 use front::Front;
 use segment::Head;
 
-/// An oriond that starts ends what it finds in its segment, and one that lacks something ends what it cannot serve; with
-/// the next try it may be otherwise.
+/// An oriond that starts ends what it finds in its segment, and one that lacks something ends what it cannot serve;
+/// with the next try it may be otherwise.
 const CLAIMS_MAX: usize = 3;
 
 pub struct Ivshmem;

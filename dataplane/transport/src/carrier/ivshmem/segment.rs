@@ -115,8 +115,8 @@ impl Head {
         let shape = Shape { slots: usize::try_from(slots).unwrap_or(usize::MAX), slot_bytes };
         if Shape::of(bytes, shape.slots) != Ok(shape) {
             return Err(format!(
-                "its {bytes} bytes are not {slots} sessions of {slot_bytes} bytes; start the host's oriond again, which \
-                 divides it"
+                "its {bytes} bytes are not {slots} sessions of {slot_bytes} bytes; start the host's oriond again, \
+                 which divides it"
             ));
         }
         Ok(Head { shape, has_bell: has_bell != 0, beat })
