@@ -23,7 +23,7 @@ use orion_wire::message::host_memory::{MemHostAlloc, Pinned};
 use orion_wire::record::{HeapRange, op};
 
 use crate::memory::{parallel_copy, payload, pointers, words};
-use crate::session::call::{call, may_send, post, post_to};
+use crate::session::call::{call_to, may_send, post_to};
 use crate::state::address_map::Range;
 use crate::state::heap::PAGE;
 use crate::state::in_step::IDLE;
@@ -71,7 +71,7 @@ fn mirror(s: &'static Session, entry: &Range) -> Result<bool, CUresult> {
     // What copies are still writing to it in the worker has to be here first: all of it is announced below. Nothing
     // else is waited for: a kernel that runs may be waiting for this very thread.
     let request = |request| MemHostAlloc { request, range: range.into() };
-    call(MemHostAlloc::OP, |w| request(Pinned::Copied).encode(w), |_| Ok(()))?;
+    call_to(s, MemHostAlloc::OP, |w| request(Pinned::Copied).encode(w), |_| Ok(()))?;
     let _in_order = s.in_step.sending.lock();
     {
         let mut mirror = lock(s);
@@ -90,7 +90,7 @@ fn mirror(s: &'static Session, entry: &Range) -> Result<bool, CUresult> {
         count(s, &mirror);
     }
     payload::announce(s, range);
-    let code = post(MemHostAlloc::OP, |w| request(Pinned::Mapped).encode(w));
+    let code = post_to(s, MemHostAlloc::OP, |w| request(Pinned::Mapped).encode(w));
     if code != CUDA_SUCCESS {
         forget_mirrored(s, range);
         return Err(code);

@@ -103,7 +103,16 @@ pub fn call<T>(
     encode: impl FnOnce(&mut Vec<u8>),
     decode: impl FnOnce(&mut Reader<'_>) -> Result<T, Fault>,
 ) -> Result<T, CUresult> {
-    let s = session()?;
+    call_to(session()?, op, encode, decode)
+}
+
+/// As [`call`], of a session that may be another than the current context's: a thread of the shim's has no context.
+pub fn call_to<T>(
+    s: &'static Session,
+    op: u16,
+    encode: impl FnOnce(&mut Vec<u8>),
+    decode: impl FnOnce(&mut Reader<'_>) -> Result<T, Fault>,
+) -> Result<T, CUresult> {
     let ticket = start(s, op, encode)?;
     let reply = wait(s, ticket)?;
     if reply.result != CUDA_SUCCESS {
