@@ -146,18 +146,21 @@ if [ "$mode" = portable ]; then
     libraries=("$built"/lib{cuda,cupti,nvidia_ml}.so)
     "$root/dataplane/conformance/glibc-version.sh" 2.17 "$built"/orion-{run,ptxas} "${libraries[@]}"
 else
-    [ "$mode" = folder ] || users+=(-p orion-controller -p orion-agent -p orion-check -p orion-ctl -p orion-top)
+    # What belongs to a pool is built after it and for itself: cargo chooses the features of what packages need by all
+    # that it builds at once, so that together with them all that ./quickstart.sh has built would be built again.
+    (cd "$root" && cargo build --release --quiet "${users[@]}" -p oriond)
+    pool=(-p orion-controller -p orion-agent -p orion-check -p orion-ctl -p orion-top)
     # The loader of its BPF programs is C: bpf/Cargo.toml.
     if [ "$mode" != folder ]; then
         if [ -e /usr/include/libelf.h ] && [ -e /usr/include/zlib.h ] &&
             command -v make >/dev/null && command -v pkg-config >/dev/null; then
             probe=(orion-probe)
-            users+=(-p orion-bpf --features orion-bpf/libbpf)
+            pool+=(-p orion-bpf --features orion-bpf/libbpf)
         else
             echo "orion-probe is left out, for it takes libelf-dev, zlib1g-dev, make and pkg-config to build" >&2
         fi
+        (cd "$root" && cargo build --release --quiet "${pool[@]}")
     fi
-    (cd "$root" && cargo build --release --quiet "${users[@]}" -p oriond)
 fi
 
 # mode file place: by a name of its own first, for a file that is in use must not change. A folder of that name stays,
