@@ -11,7 +11,7 @@ use orion_wire::message::host_memory::{MemFreeHost, MemHostUnregister};
 use orion_wire::record::HeapRange;
 
 use crate::answer::{code, posted, write};
-use crate::memory::host_memory::{Backing, allocate, backing_of, give_back, move_in, move_out, page_of, pieces};
+use crate::memory::host_memory::{Backing, allocate, backing_of, move_all_out, move_in, page_of};
 use crate::memory::in_step;
 use crate::memory::shared_file;
 use crate::session::attached::session;
@@ -194,7 +194,7 @@ pub unsafe fn cuMemHostRegister_v2(p: *mut c_void, bytes: usize, flags: u32) -> 
         let overlaps = moved.range(..last).next_back().is_some_and(|(at, (len, _))| at + len > first);
         if backing == Backing::Private
             && !overlaps
-            && let Some(offset) = move_in(s, first, last - first)
+            && let Some(offset) = move_in(s, &mut moved, first, last - first)
         {
             entry.owner = offset;
             entry.device_pointer = base;
@@ -237,10 +237,7 @@ pub unsafe fn cuMemHostUnregister(p: *mut c_void) -> CUresult {
         let q = MemHostUnregister { address: ClaimedHost::new(first) };
         let answer = call(MemHostUnregister::OP, |w| q.encode(w), |_| Ok(()));
         // Whatever became of the device, the application keeps its memory.
-        for (at, len) in pieces(first, bytes) {
-            move_out(at, len);
-        }
-        give_back(s, range);
+        moved.extend(move_all_out(s, first, range));
         answer
     })())
 }

@@ -17,8 +17,8 @@ use std::sync::atomic::Ordering;
 
 use orion_cuda::sys::*;
 use orion_ring::Heap;
-use orion_wire::message::address::ClaimedPlace;
-use orion_wire::message::host_memory::{MemHostAlloc, MemHostRegister, PagesOf, Pinned};
+use orion_wire::message::address::{ClaimedHost, ClaimedPlace};
+use orion_wire::message::host_memory::{MemHostAlloc, MemHostRegister, MemHostUnregister, PagesOf, Pinned};
 use orion_wire::pages::SharedMemory;
 use orion_wire::record::HeapRange;
 
@@ -27,10 +27,13 @@ use crate::session::call::{call, post};
 use crate::session::route::is_of;
 use crate::state::address_map::MemoryKind;
 use crate::state::heap::{PAGE, Region};
-use crate::state::host_memory::BLOCK;
+use crate::state::host_memory::{BLOCK, Moved};
 use crate::state::memory_file::MemoryFile;
 use crate::state::process::state;
 use crate::state::session::Session;
+
+/// Memory is moved in pieces of this, so that no more than that of it is there twice.
+const PIECE: u64 = 16 << 20;
 
 /// A range of the heap that is registered with the driver, or will be before any later command.
 pub fn allocate(s: &Session, bytes: u64) -> Result<HeapRange, CUresult> {
@@ -200,8 +203,8 @@ pub fn page_of(address: u64) -> u64 {
 /// Other threads may run meanwhile. What they write to these pages between the copy and the exchange is lost:
 /// for whole pages that is the application's own buffer, which it hands over with this very call. The first and
 /// the last page may hold other things too (the allocator's, neighbours'), so each of them is copied and
-/// exchanged by itself, within about a microsecond.
-pub fn move_in(s: &'static Session, first: u64, bytes: u64) -> Option<u64> {
+/// exchanged by itself, within about a microsecond. What cannot be moved as a whole is moved back.
+pub fn move_in(s: &'static Session, moved: &mut Moved, first: u64, bytes: u64) -> Option<u64> {
     let align = if bytes >= BLOCK { BLOCK } else { PAGE };
     let range = take(s, bytes, align).ok()?;
     if !can_map_again(s, range) {
@@ -217,13 +220,23 @@ pub fn move_in(s: &'static Session, first: u64, bytes: u64) -> Option<u64> {
         return None;
     }
     let heap = s.heap.at(range.offset, bytes)? as u64;
-    for (at, len) in pieces(first, bytes) {
+    for (done, (at, len)) in pieces(first, bytes).enumerate() {
         let from = heap + (at - first);
         // SAFETY: both are `len` mapped bytes: the heap range is ours, and the application's memory is private,
         // readable and writable.
-        let moved = unsafe { put_over(&s.memory_file, s.heap, from, at, len) };
-        // Half-way there is no way back that is safer than this one: the content is in both places.
-        assert!(moved, "mapping {len} bytes of the heap at {at:#x} failed");
+        if !unsafe { put_over(&s.memory_file, s.heap, from, at, len) } {
+            let why = std::io::Error::last_os_error();
+            crate::say!(
+                "memory at {first:#x} stays pageable: mapping {len} bytes of the heap at {at:#x} failed: {why}"
+            );
+            let q = MemHostUnregister { address: ClaimedHost::new(first) };
+            // It is the range of a session that goes on, or of none.
+            let _ = call(MemHostUnregister::OP, |w| q.encode(w), |_| Ok(()));
+            for kept in move_out(s, first, range, pieces(first, bytes).take(done)) {
+                moved.insert(kept.0, kept.1);
+            }
+            return None;
+        }
     }
     // Over TCP the bytes stay here until a copy or a kernel needs them.
     Some(range.offset)
@@ -276,17 +289,49 @@ fn can_map_again(s: &Session, range: HeapRange) -> bool {
     }
 }
 
-/// The first page, what lies between, the last page.
-pub fn pieces(first: u64, bytes: u64) -> impl Iterator<Item = (u64, u64)> {
+/// What lies between the first and the last page, in parts of at most [`PIECE`]; the first page; the last page.
+fn pieces(first: u64, bytes: u64) -> impl Iterator<Item = (u64, u64)> {
     let last = first + bytes - PAGE;
-    let middle = bytes.saturating_sub(2 * PAGE);
-    [(first + PAGE, middle), (first, PAGE), (last, if bytes > PAGE { PAGE } else { 0 })]
-        .into_iter()
-        .filter(|(_, len)| *len > 0)
+    let between = (first + PAGE..last).step_by(PIECE as usize).map(move |at| (at, PIECE.min(last - at)));
+    between.chain([(first, PAGE)]).chain((bytes > PAGE).then_some((last, PAGE)))
 }
 
-/// Makes pages the application's own again, with their content.
-pub fn move_out(at: u64, len: u64) {
+/// Makes pages that lie on a range of the heap from `first` on the application's own again, with their content, and
+/// gives the range back. Where there is no memory for that they stay the heap's, as long as the session lasts: which,
+/// as entries of [`crate::state::host_memory::HostMemory::moved`].
+pub fn move_out(
+    s: &Session,
+    first: u64,
+    range: HeapRange,
+    pieces: impl Iterator<Item = (u64, u64)>,
+) -> Vec<(u64, (u64, u64))> {
+    let mut stays = Vec::new();
+    for (at, len) in pieces {
+        let offset = range.offset + (at - first);
+        match stays.is_empty() && make_own(at, len) {
+            // So that one piece is there twice, and not all of them.
+            true => remove_pages(s, HeapRange { offset, bytes: len }),
+            false => stays.push((at, (len, offset))),
+        }
+    }
+    match stays.is_empty() {
+        true => give_back(s, range),
+        false => {
+            let bytes: u64 = stays.iter().map(|(_, (len, _))| len).sum();
+            crate::say!("{bytes} bytes at {first:#x} stay the session's: there is no memory to give them back");
+        }
+    }
+    stays
+}
+
+/// As [`move_out`], of all that was moved.
+pub fn move_all_out(s: &Session, first: u64, range: HeapRange) -> Vec<(u64, (u64, u64))> {
+    move_out(s, first, range, pieces(first, range.bytes))
+}
+
+/// Makes pages the application's own again, with their content. False if there is no memory for that: then they are what
+/// they were.
+fn make_own(at: u64, len: u64) -> bool {
     // SAFETY: the fresh mapping is ours until it takes the place of the pages at `at`, which are a mapping of
     // the heap that this module made. The exchange keeps the content.
     let exchanged = unsafe {
@@ -303,10 +348,14 @@ pub fn move_out(at: u64, len: u64) {
         } else {
             crate::memory::parallel_copy::copy(fresh.cast(), at as *const u8, len as usize);
             let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
-            libc::mremap(fresh, len as usize, len as usize, flags, at as *mut c_void)
+            let moved = libc::mremap(fresh, len as usize, len as usize, flags, at as *mut c_void);
+            if moved == libc::MAP_FAILED {
+                libc::munmap(fresh, len as usize);
+            }
+            moved
         }
     };
-    assert!(exchanged as u64 == at, "no memory to give {len} registered bytes at {at:#x} back to the application");
+    exchanged as u64 == at
 }
 
 /// What the pages of a range are.

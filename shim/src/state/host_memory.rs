@@ -10,6 +10,9 @@ use crate::state::lock::{Lock, Rank};
 /// about 100 us, however small the range. None lies in two: the driver refuses a copy that touches two registrations.
 pub const BLOCK: u64 = 2 << 20;
 
+/// By the address of its first page, a moved range's bytes and where in the heap it lies.
+pub type Moved = BTreeMap<u64, (u64, u64)>;
+
 pub struct HostMemory {
     /// Free parts of blocks that are registered already.
     pub small: Lock<Option<Region>>,
@@ -21,8 +24,8 @@ pub struct HostMemory {
     pub any_registered: AtomicBool,
     /// Why kernels cannot use registered memory, by its address, where that is known.
     pub unreached: Lock<BTreeMap<u64, String>>,
-    /// Moved ranges for the child of a fork: page address, bytes, offset in the heap.
-    pub moved: Lock<BTreeMap<u64, (u64, u64)>>,
+    /// For the child of a fork, too.
+    pub moved: Lock<Moved>,
 }
 
 impl HostMemory {

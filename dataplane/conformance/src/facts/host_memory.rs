@@ -42,6 +42,7 @@ facts! { pinned:
         unregistering_unknown_memory_is_not_registered,
         registering_nothing_is_invalid_value,
         memory_can_be_registered_again,
+        registered_memory_needs_no_room_for_twice.not_in_a_crowd("others allocate while the process may not grow"),
         names_of_mapped_files_may_be_any_bytes,
         many_allocations_are_distinct,
         pinned_memory_of_any_size_is_copied_whole,
@@ -513,6 +514,39 @@ fn registering_nothing_is_invalid_value(cu: &'static Cuda) -> Verdict {
 }
 
 /// A program may map a file whose name is not UTF-8, and register other memory beside it.
+/// As for a container whose memory is almost all in use.
+fn registered_memory_needs_no_room_for_twice(cu: &'static Cuda) -> Verdict {
+    const BYTES: usize = 192 << 20;
+    const PAGE: usize = 4096;
+    let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    // SAFETY: a fresh mapping.
+    let place = unsafe { libc::mmap(null_mut(), BYTES, access, flags, -1, 0) };
+    holds!(place != libc::MAP_FAILED, "no memory for the test");
+    (0..BYTES).step_by(PAGE).for_each(|at| write(place.wrapping_byte_add(at), at as u64 ^ 0x5a5a));
+    ok!(cu.cuMemHostRegister_v2(place, BYTES, 0));
+    let statm = std::fs::read_to_string("/proc/self/statm").map_err(|e| e.to_string())?;
+    let pages: u64 = statm.split(' ').next().and_then(|pages| pages.parse().ok()).ok_or("statm has no size")?;
+    let mut before = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: a valid place.
+    unsafe { libc::getrlimit(libc::RLIMIT_AS, &mut before) };
+    let little = libc::rlimit { rlim_cur: pages * PAGE as u64 + (BYTES as u64 / 3), ..before };
+    // SAFETY: plain calls; whatever the process maps meanwhile fails, and the limit is what it was afterwards.
+    let codes = unsafe {
+        libc::setrlimit(libc::RLIMIT_AS, &little);
+        let codes =
+            [cu.cuMemHostUnregister(place), cu.cuMemHostRegister_v2(place, BYTES, 0), cu.cuMemHostUnregister(place)];
+        libc::setrlimit(libc::RLIMIT_AS, &before);
+        codes
+    };
+    same!(codes, [CUDA_SUCCESS; 3]);
+    let is_kept = |at: usize| read::<u64>(place.wrapping_byte_add(at)) == at as u64 ^ 0x5a5a;
+    let lost = (0..BYTES).step_by(PAGE).find(|at| !is_kept(*at));
+    holds!(lost.is_none(), "byte {lost:?} is another one");
+    // SAFETY: of this function's own.
+    unsafe { libc::munmap(place, BYTES) };
+    Ok(())
+}
+
 fn names_of_mapped_files_may_be_any_bytes(cu: &'static Cuda) -> Verdict {
     let pages = Pages::new(4096);
     let mut name = format!("orion-facts-{}-{:p}-", std::process::id(), pages.address).into_bytes();
