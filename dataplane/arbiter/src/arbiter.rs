@@ -3,11 +3,14 @@
 use std::collections::BTreeMap;
 
 use crate::member::{Debt, Ledger, Member, Said};
+use crate::together::{Progress, Together, Verdict};
 
 /// A lease that others wait for is at least so long: the GPU stands still for some microseconds at each change.
 const LEASE_NS_MIN: u64 = 1_000_000;
 /// So long before a lease ends the next session may begin with a little work.
 const ARMED_NS: u64 = 50_000;
+/// And that is all that it has begun then.
+const EARLY_NS_MAX: u64 = 100_000;
 /// It is told before that, because it may have to be woken: as long before as it took lately, within these bounds.
 const LEAD_NS_MIN: u64 = 100_000;
 const LEAD_NS_MAX: u64 = 700_000;
@@ -16,8 +19,8 @@ const AWAKE_NS: u64 = 30_000;
 /// A session whose work goes on for so long after its lease has ended does not hold up the others any more: the GPU's
 /// own time slicing divides them from then on.
 const OVERRUN_NS_MAX: u64 = 10_000_000;
-/// What a session with a cap may have saved up.
-const ALLOWANCE_NS_MAX: i64 = 10_000_000;
+/// What a session with a cap may have saved up, and at least for two turns: while others have theirs it goes on earning.
+const ALLOWANCE_NS_MAX: u64 = 10_000_000;
 /// What it must have saved up to be given a lease.
 const ALLOWANCE_NS_ENOUGH: i64 = 2_000_000;
 /// Owners whose debts are known at a time.
@@ -37,11 +40,13 @@ pub struct Settings {
     pub quantum_ns: u64,
     /// How much of the time that others leave idle a session may have, in percent: 0 keeps each to its share.
     pub level: u32,
+    /// Whether sessions may have the GPU together, where each gains by that.
+    pub may_be_together: bool,
 }
 
 impl Default for Settings {
     fn default() -> Settings {
-        Settings { quantum_ns: 5_000_000, level: 100 }
+        Settings { quantum_ns: 5_000_000, level: 100, may_be_together: true }
     }
 }
 
@@ -93,6 +98,8 @@ pub struct Arbiter {
     told_ns: Option<u64>,
     /// Whether the one that is armed has begun, and what it is still to be charged for that.
     begun: Option<(u64, u64)>,
+    /// Whether all have the lease.
+    together: Together,
     /// Of sessions that have ended, by owner.
     debts: BTreeMap<u64, Debt>,
     /// No session that comes back has less virtual time than this, but for a quantum.
@@ -111,6 +118,7 @@ impl Arbiter {
             lead_ns: LEAD_NS_MIN,
             told_ns: None,
             begun: None,
+            together: Together::new(now_ns),
             debts: BTreeMap::new(),
             floor_ns: 0,
             now_ns,
@@ -137,6 +145,7 @@ impl Arbiter {
         self.holder.take_if(|holder| holder.id == id);
         self.armed.take_if(|armed| armed.id == id);
         self.begun.take_if(|(begun, _)| *begun == id);
+        self.together.leave(id);
         let member = self.members.remove(&id)?;
         if let Some(owner) = member.owner {
             self.keep_debt(now_ns, owner, member.debt(now_ns, self.floor_ns));
@@ -175,10 +184,17 @@ impl Arbiter {
         }
     }
 
+    /// What a session says that it has done so far. It is believed as far as it harms nobody else: see [`Together`].
+    pub fn progress(&mut self, id: u64, progress: Progress) {
+        if self.members.contains_key(&id) {
+            self.together.hear(id, progress);
+        }
+    }
+
     /// A session has begun to work.
     fn begins(&mut self, now_ns: u64, id: u64) {
         if let Some(next) = self.armed.filter(|next| next.id == id) {
-            self.begun = Some((id, ARMED_NS));
+            self.begun = Some((id, EARLY_NS_MAX));
             self.took(now_ns.saturating_sub(next.told_ns.max(next.from_ns.saturating_sub(self.lead_ns))));
         }
         let Some(holder) = self.holder.as_mut().filter(|holder| holder.id == id) else { return };
@@ -197,6 +213,16 @@ impl Arbiter {
     fn took(&mut self, ns: u64) {
         let lead_ns = if ns > self.lead_ns { ns } else { self.lead_ns - (self.lead_ns - ns) / 64 };
         self.lead_ns = lead_ns.clamp(LEAD_NS_MIN, LEAD_NS_MAX);
+    }
+
+    /// What was seen since it was last asked for, if it was tried whether all gain by having the lease at once.
+    pub fn verdict(&mut self) -> Option<Verdict> {
+        self.together.verdict.take()
+    }
+
+    /// Whether all have the lease, because each gains by that.
+    pub fn has_all_together(&self) -> bool {
+        self.together.is_settled()
     }
 
     pub fn ledger(&self, id: u64) -> Option<Ledger> {
@@ -224,6 +250,9 @@ impl Arbiter {
         if self.members.len() == 1 && !member.is_capped() {
             return Grant::Free;
         }
+        if self.together.is_on() {
+            return Grant::Lease { until_ns: None };
+        }
         match self.holder {
             Some(holder) if holder.id == id && holder.stopped_ns.is_none() => {
                 Grant::Lease { until_ns: holder.until_ns }
@@ -240,6 +269,9 @@ impl Arbiter {
     /// begun with something just then.
     pub fn decide(&mut self, now_ns: u64) -> Option<u64> {
         self.charge(now_ns);
+        if self.are_together(now_ns) {
+            return Some(self.together.next_look());
+        }
         self.release(now_ns);
         if self.holder.is_none() {
             self.give(now_ns);
@@ -247,13 +279,33 @@ impl Arbiter {
         self.bound(now_ns);
         self.arm(now_ns);
         self.note_waits(now_ns);
-        self.members.values_mut().for_each(|member| member.has_come = false);
+        // Who comes while the lease changes hands hurries whoever has it next.
+        if self.holder.is_none_or(|holder| holder.stopped_ns.is_none()) {
+            self.members.values_mut().for_each(|member| member.has_come = false);
+        }
         self.next_look(now_ns)
     }
 }
 
 // Steps of a decision.
 impl Arbiter {
+    fn may_be_together(&self) -> bool {
+        self.settings.may_be_together
+            && self.members.len() > 1
+            && self.members.values().all(|member| !member.is_capped())
+    }
+
+    /// Whether all have the lease now.
+    fn are_together(&mut self, now_ns: u64) -> bool {
+        // In turns that is worth a try where somebody waits for his.
+        let may = self.may_be_together() && (self.together.is_on() || self.next(self.holder.map(|h| h.id)).is_some());
+        let shares = self.members.iter().map(|(id, member)| (*id, member.share)).collect();
+        if self.together.decide(now_ns, may, &shares) {
+            (self.holder, self.armed, self.begun, self.told_ns) = (None, None, None, None);
+        }
+        self.together.is_on()
+    }
+
     /// Charges the time since it was last called to whoever had the GPU. Several who have it at once share it.
     fn charge(&mut self, now_ns: u64) {
         let passed_ns = now_ns.saturating_sub(self.now_ns);
@@ -261,6 +313,9 @@ impl Arbiter {
             return;
         }
         self.now_ns = now_ns;
+        if self.together.is_settled() {
+            return self.count(passed_ns);
+        }
         let (holder, armed) = (self.holder, self.armed.map(|next| next.id));
         let holds = |id: u64| holder.is_some_and(|holder| holder.id == id);
         let is_wanted = self.members.iter().any(|(id, member)| !holds(*id) && member.said.wants);
@@ -269,12 +324,14 @@ impl Arbiter {
         if let Some((id, left_ns)) = self.begun
             && let Some(member) = self.members.get_mut(&id)
         {
-            let ns = passed_ns.min(left_ns);
-            member.charge(ns, ns);
+            let ns = (passed_ns / 2).min(left_ns);
+            member.charge(ns, passed_ns.min(left_ns));
             rest_ns -= ns;
             self.begun = Some((id, left_ns - ns));
         }
         let begun = self.begun.map(|(id, _)| id);
+        let most_ns = passed_ns.midpoint(rest_ns);
+        let allowance_ns_max = ALLOWANCE_NS_MAX.max(2 * self.settings.quantum_ns) as i64;
         let has_it =
             |id: u64, member: &Member| begun != Some(id) && (member.said.busy || holds(id) && member.said.wants);
         let count = self.members.iter().filter(|(id, member)| has_it(**id, member)).count() as u64;
@@ -282,7 +339,7 @@ impl Arbiter {
             if has_it(*id, member) {
                 let ns = rest_ns / count;
                 // How the GPU divides itself among several is not known: a cap holds in any case.
-                member.charge(ns, rest_ns);
+                member.charge(ns, most_ns);
                 // Who was given the lease cannot work before it has heard of that.
                 if holder.is_some_and(|holder| holder.id == *id && !holder.has_begun) && !member.said.busy {
                     member.allowance_ns = member.allowance_ns.saturating_add_unsigned(rest_ns);
@@ -291,17 +348,24 @@ impl Arbiter {
                     member.ledger.lent_ns += ns * (100 - member.share) / 100;
                 }
                 let is_its_turn = holder.is_some_and(|holder| holder.id == *id && holder.stopped_ns.is_none());
-                if !is_its_turn && armed != Some(*id) {
+                if !is_its_turn && armed != Some(*id) && !self.together.is_on() {
                     member.ledger.overrun_ns += ns;
                 }
             }
-            member.earn(passed_ns, ALLOWANCE_NS_MAX);
+            member.earn(passed_ns, allowance_ns_max);
         }
         if let Some(holder) = &mut self.holder {
             holder.has_begun |= now_ns.saturating_sub(holder.since_ns) >= LEAD_NS_MAX;
         }
         let least = self.members.values().filter(|member| member.is_active()).map(|member| member.virtual_ns).min();
         self.floor_ns = self.floor_ns.max(least.unwrap_or(0));
+    }
+
+    /// Of the time for which all had the lease each is told a part, and owes nobody anything: it had what was its.
+    fn count(&mut self, passed_ns: u64) {
+        let busy = self.members.values().filter(|member| member.said.busy).count() as u64;
+        let busy_members = self.members.values_mut().filter(|member| member.said.busy);
+        busy_members.for_each(|member| member.ledger.used_ns += passed_ns / busy);
     }
 
     fn may_have_it(member: &Member) -> bool {
@@ -451,6 +515,7 @@ impl Arbiter {
         let allowances = allowances.map(|member| now_ns + member.waits_ns(ALLOWANCE_NS_ENOUGH).max(LOOK_NS_MIN));
         let behind = self.members.values().filter(|member| member.said.wants && self.lets_others_catch_up(member));
         let behind = behind.map(|member| now_ns + member.waits_for_least_ns().max(LOOK_NS_MIN));
-        holder.into_iter().chain(allowances).chain(behind).min()
+        let together = self.may_be_together().then(|| self.together.next_look());
+        holder.into_iter().chain(allowances).chain(behind).chain(together).min()
     }
 }

@@ -91,7 +91,7 @@ pub(crate) struct Member {
     pub lacks_ns: i64,
     /// In its last turn it was passed by: what it gives the GPU does not end when it should.
     pub was_passed_by: bool,
-    /// It has begun to want since the last decision.
+    /// It has begun to want since the last decision, or while the lease changes hands.
     pub has_come: bool,
     /// Since when it has been waiting for others.
     pub waits_since_ns: Option<u64>,

@@ -1,13 +1,13 @@
 //! The arbiter among simulated sessions on a simulated GPU: random schedules, and the bounds that are promised, looked
 //! at in every window of a second. The oracle is what the GPU did, not what the arbiter has charged.
 
-use orion_arbiter::{Arbiter, Grant, Said, Settings};
+use orion_arbiter::{Arbiter, Grant, Progress, Said, Settings};
 
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1000 * MS;
 /// What a worker lets the GPU have ahead, and of that before its lease has begun.
 const AHEAD_NS: u64 = 2 * MS;
-const ARMED_AHEAD_NS: u64 = MS / 20;
+const ARMED_AHEAD_NS: u64 = 3 * MS / 40;
 /// A session keeps its lease over pauses as short as this.
 const GRACE_NS: u64 = 50_000;
 /// From a grant to the first instruction on the GPU.
@@ -79,6 +79,8 @@ struct Session {
     thinks_until_ns: u64,
     said: Said,
     used_ns: u64,
+    /// What it says that it has done.
+    progress: Progress,
     /// The grant that it knows of, and when it knows of another one.
     sees: Grant,
     wakes_ns: Option<u64>,
@@ -99,6 +101,7 @@ impl Session {
             thinks_until_ns: 0,
             said: Said::default(),
             used_ns: 0,
+            progress: Progress::default(),
             sees: Grant::Stop,
             wakes_ns: None,
         }
@@ -255,6 +258,7 @@ impl World {
     fn decide(&mut self) {
         for (id, session) in self.sessions.iter().enumerate().filter(|(_, s)| !s.is_dead) {
             self.arbiter.hear(self.now, id as u64, session.said);
+            self.arbiter.progress(id as u64, session.progress);
         }
         let look = self.arbiter.decide(self.now);
         self.sleeps = !self.arbiter.is_changing() && look.is_none_or(|look| look > self.now + SPIN_NS);
@@ -307,6 +311,7 @@ impl World {
         let running = self.running();
         let passed = until - self.now;
         self.now = until;
+        self.sessions.iter_mut().filter(|s| s.said.busy).for_each(|s| s.progress.busy_ns += passed);
         if let Some(running) = running {
             let session = &mut self.sessions[running];
             let done = passed.min(session.queue[0]);
@@ -315,6 +320,7 @@ impl World {
             session.queue[0] -= done;
             if session.queue[0] == 0 {
                 session.queue.pop_front();
+                session.progress.passed += 1;
                 if session.queue.is_empty() {
                     session.idle_since_ns = until;
                 }
@@ -371,9 +377,14 @@ fn schedules(default: u64) -> std::ops::Range<u64> {
     first..first + number("SCHEDULES").unwrap_or(default)
 }
 
+/// A turn: as long as it is unless oriond is told otherwise, and as long as that may be.
+fn quantum_ns(seed: u64) -> u64 {
+    [5][seed as usize % 1] * MS
+}
+
 fn world(level: u32, seed: u64, sessions: Vec<Session>, seconds: u64) -> World {
-    let quantum_ns = 5 * MS;
-    let mut world = World::new(Settings { quantum_ns, level }, sessions);
+    let quantum_ns = quantum_ns(seed);
+    let mut world = World::new(Settings { quantum_ns, level, ..Settings::default() }, sessions);
     world.run(seconds * SECOND + SECOND / 2);
     assert!(world.now > 0, "schedule {seed}");
     world
@@ -388,7 +399,8 @@ fn sessions_that_always_have_work_get_their_shares_in_every_second() {
         let level = [0, 50, 100][random.within(0, 2) as usize];
         let sessions: Vec<Session> = (shares.iter())
             .map(|share| {
-                let kernel_ns = random.within(10_000, 3 * MS);
+                // One that is longer than a turn takes its time in any case.
+                let kernel_ns = random.within(10_000, (3 * MS).min(quantum_ns(seed)));
                 Session::new(Program::Steady { kernel_ns }, *share, u64::MAX)
             })
             .collect();
@@ -447,6 +459,34 @@ fn a_hard_cap_is_kept_in_every_second_and_nobody_starves() {
             world.after_death_ns
         );
     }
+}
+
+#[test]
+fn whoever_comes_back_while_the_lease_changes_hands_does_not_wait_for_a_whole_turn() {
+    let (now, wants, works) = (SECOND, Said { wants: true, busy: false }, Said { wants: false, busy: true });
+    let mut arbiter = Arbiter::new(Settings::default(), now);
+    (0..3).for_each(|id| arbiter.join(now, id, None, 33));
+    // All but the third have had the GPU.
+    for said in [wants, works] {
+        arbiter.hear(now, 0, said);
+        arbiter.decide(now);
+    }
+    arbiter.hear(now, 1, wants);
+    arbiter.decide(now);
+    let Grant::Lease { until_ns: Some(until_ns) } = arbiter.grant(0) else { panic!("{arbiter:?}") };
+    arbiter.decide(until_ns - MS / 10);
+    assert!(matches!(arbiter.grant(1), Grant::Armed { .. }), "{arbiter:?}");
+    arbiter.hear(until_ns - MS / 100, 1, Said { wants: true, busy: true });
+    arbiter.hear(until_ns, 0, Said { wants: true, busy: true });
+    arbiter.decide(until_ns);
+    assert_eq!(arbiter.grant(0), Grant::Stop);
+    arbiter.hear(until_ns + MS / 100, 2, wants);
+    arbiter.decide(until_ns + MS / 100);
+    arbiter.hear(until_ns + MS / 50, 0, wants);
+    let changed_ns = until_ns + MS / 50;
+    arbiter.decide(changed_ns);
+    let Grant::Lease { until_ns: Some(until_ns) } = arbiter.grant(1) else { panic!("{arbiter:?}") };
+    assert!(until_ns <= changed_ns + MS, "{} ns of a turn are left", until_ns - changed_ns);
 }
 
 #[test]

@@ -676,7 +676,11 @@ fn time(options: &Serve) -> Result<engine::time::policy::Policy, String> {
         )),
         (_, share, level) => {
             let quantum_ns = options.throttle_turn_us * 1000;
-            let arbiter = orion_arbiter::Settings { quantum_ns, level: level.unwrap_or(100) };
+            // Software GPUs of several workers are several.
+            let is_software = options.worker.driver == "soft";
+            let may_be_together =
+                !is_software || cfg!(debug_assertions) && std::env::var_os("ORION_SOFT_TOGETHER").is_some();
+            let arbiter = orion_arbiter::Settings { quantum_ns, level: level.unwrap_or(100), may_be_together };
             Ok(Policy { division, share, arbiter })
         }
     }

@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use memmap2::{MmapOptions, MmapRaw};
-use orion_arbiter::{Grant, Ledger, Said};
+use orion_arbiter::{Grant, Ledger, Progress, Said};
 use orion_ring::sealed;
 
 /// GPUs that a session may have vGPUs on.
@@ -58,6 +58,11 @@ pub struct OfWorker {
     /// Bit 0: waits for the lease. Bit 1: the GPU works for it.
     pub said: AtomicU32,
     _reserved: AtomicU32,
+    /// Commands that the GPU has done; for how long it had work of the session's, until it last had none; and since when it
+    /// has had some again, or 0.
+    pub done: AtomicU64,
+    pub busy_ns: AtomicU64,
+    pub busy_since_ns: AtomicU64,
     /// How often a command has waited for the lease, for how long altogether, and at most.
     pub waits: AtomicU64,
     pub waited_ns: AtomicU64,
@@ -73,6 +78,30 @@ impl Seat {
 
     pub fn say(&self, said: Said) {
         self.of_worker.said.store(u32::from(said.wants) | u32::from(said.busy) << 1, Ordering::SeqCst);
+    }
+
+    /// What the worker says that it has done until now. It may be anything.
+    pub fn progress(&self, now_ns: u64) -> Progress {
+        let word = |word: &AtomicU64| word.load(Ordering::Relaxed);
+        let since_ns = word(&self.of_worker.busy_since_ns);
+        let now_busy_ns = if since_ns == 0 { 0 } else { now_ns.saturating_sub(since_ns) };
+        let busy_ns = word(&self.of_worker.busy_ns).saturating_add(now_busy_ns);
+        Progress { passed: word(&self.of_worker.done), busy_ns }
+    }
+
+    /// The worker's: the GPU is done with so many more commands.
+    pub fn has_done(&self, commands: u64) {
+        let done = &self.of_worker.done;
+        done.store(done.load(Ordering::Relaxed).wrapping_add(commands), Ordering::Relaxed);
+    }
+
+    /// The worker's: the GPU has work of the session's from now on, or none.
+    pub fn works(&self, works: bool, now_ns: u64) {
+        let words = &self.of_worker;
+        let since_ns = words.busy_since_ns.swap(if works { now_ns } else { 0 }, Ordering::Relaxed);
+        if since_ns != 0 {
+            words.busy_ns.fetch_add(now_ns.saturating_sub(since_ns), Ordering::Relaxed);
+        }
     }
 
     /// The arbiter's: true if the worker may have to get up.

@@ -13,6 +13,7 @@ use orion_wire::record::{Header, op};
 use crate::worker::dispatch::{abandon, dispatch};
 use crate::worker::outcome::{Outcome, Stop};
 use crate::worker::session::{Session, freeing, in_step};
+use crate::worker::state::gate::stays_on_the_device;
 use crate::worker::state::in_step::{Again, IDLE_SPIN};
 
 /// Who waits for nothing but its turn on the GPU looks around so often.
@@ -32,7 +33,12 @@ pub fn run(s: &mut Session, mut commands: Consumer) -> Result<(), Fault> {
         s.replies.publish();
         let is_full = s.is_full();
         let next = if is_full { None } else { commands.next()? };
-        let is_held_back = next.is_some_and(|header| s.is_held_back(&header));
+        let is_held_back = next.is_some_and(|header| {
+            s.is_held_back(&header, || {
+                commands.body(&header, &mut body);
+                stays_on_the_device(&body)
+            })
+        });
         let next = next.filter(|_| !is_held_back);
         if let Some(header) = next {
             take(s, &mut commands, &header, &mut body, &mut reply)?;

@@ -25,6 +25,7 @@ use crate::lease::Node;
 
 const WORK: u64 = Handle::new(Kind::Function, 0, 0).0;
 const FOREVER: u64 = Handle::new(Kind::Function, 0, 1).0;
+const BRIEF: u64 = Handle::new(Kind::Function, 0, 2).0;
 const STREAM: u64 = Handle::new(Kind::Stream, 0, 0).0;
 const WAITING: u64 = Handle::new(Kind::Stream, 0, 1).0;
 const GRAPH: u64 = Handle::new(Kind::Graph, 0, 0).0;
@@ -32,7 +33,7 @@ const GRAPH_EXEC: u64 = Handle::new(Kind::GraphExec, 0, 0).0;
 const EVENT: u64 = Handle::new(Kind::Event, 0, 0).0;
 const SOFT: [&str; 4] = ["--driver", "soft", "--heap", "256 MiB"];
 
-/// A kernel that takes some milliseconds, and one that does not end.
+/// A kernel that takes some milliseconds, one that is over at once, and one that does not end.
 const PTX: &str = "
 .version 7.0
 .target sm_70
@@ -46,6 +47,10 @@ TURN:
     sub.u32 %left, %left, 1;
     setp.ne.u32 %more, %left, 0;
     @%more bra TURN;
+    ret;
+}
+.visible .entry brief()
+{
     ret;
 }
 .visible .entry forever()
@@ -77,7 +82,7 @@ impl Program {
         let image = Payload::Inline(Bytes::from(PTX.as_bytes()));
         program
             .done(ModuleLoadData::OP, &body(&ModuleLoadData { module: New(module), image, options: List::default() }));
-        for (function, name) in [(WORK, c"work"), (FOREVER, c"forever")] {
+        for (function, name) in [(WORK, c"work"), (FOREVER, c"forever"), (BRIEF, c"brief")] {
             let find = ModuleGetFunction { module: Existing(module), function: New(function), name: name.into() };
             program.done(ModuleGetFunction::OP, &body(&find));
         }
@@ -108,11 +113,15 @@ impl Program {
 
     /// Gives the GPU always something to do, and counts what it has done.
     fn work_until(&mut self, is_over: &AtomicBool, done: &AtomicU64) {
+        self.launch_until(WORK, is_over, done);
+    }
+
+    fn launch_until(&mut self, kernel: u64, is_over: &AtomicBool, done: &AtomicU64) {
         const BATCH: u64 = 8;
-        (0..BATCH).for_each(|_| self.launch(WORK));
+        (0..BATCH).for_each(|_| self.launch(kernel));
         while !is_over.load(Ordering::Relaxed) {
             let waiting = self.0.start(StreamSynchronize::OP, &body(&StreamSynchronize { stream: Existing(STREAM) }));
-            (0..BATCH).for_each(|_| self.launch(WORK));
+            (0..BATCH).for_each(|_| self.launch(kernel));
             let (header, _) = self.0.reply();
             assert_eq!((header.sequence, header.context as u32), (waiting, CUDA_SUCCESS));
             done.fetch_add(BATCH, Ordering::Relaxed);
@@ -442,6 +451,25 @@ fn a_debt_is_not_shed_by_a_new_session() {
     again.launch(WORK);
     again.synchronize();
     assert!(begun.elapsed() > Duration::from_millis(1500), "{:?}", begun.elapsed());
+}
+
+/// A GPU that each can fill by half, as one whose kernels are over before the next one is sent: the software GPU's
+/// sessions are processes of their own. A switch that only builds with debug assertions have.
+#[cfg(debug_assertions)]
+#[test]
+fn sessions_have_a_gpu_together_where_each_gains() {
+    let arguments = [&SOFT[..], &["--share", "50", "--warm", "2"]].concat();
+    let server = Oriond::start_in(&[("ORION_SOFT_TOGETHER", "1")], &arguments);
+    let mut programs = [Program::attach(&server), Program::attach(&server)];
+    let (is_over, done) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        for program in &mut programs {
+            scope.spawn(|| program.launch_until(BRIEF, &is_over, &done));
+        }
+        let told = std::panic::catch_unwind(|| server.wait_for_log(&["sessions have the GPU together"]));
+        is_over.store(true, Ordering::Relaxed);
+        told.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    });
 }
 
 /// A switch that only builds with debug assertions have.

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-use orion_arbiter::{Arbiter, Ledger, Settings};
+use orion_arbiter::{Arbiter, Ledger, Settings, Verdict};
 use orion_ring::futex::{self, Among};
 use orion_ring::pause_after;
-use tracing::info;
+use tracing::{debug, info};
 
 use crate::attach::Registered;
 use crate::engine::mail::Mailbox;
@@ -161,13 +161,15 @@ struct Thread {
     arbiter: Arbiter,
     members: BTreeMap<u64, Member>,
     spins: bool,
+    /// That sessions have it together.
+    has_told: bool,
 }
 
 impl Thread {
     fn new(gpu: u64, mail: Arc<Mailbox<Mail>>, settings: Settings) -> Thread {
         let spins = std::thread::available_parallelism().is_ok_and(|cores| cores.get() > 3);
         let arbiter = Arbiter::new(settings, now_ns());
-        Thread { gpu, mail, arbiter, members: BTreeMap::new(), spins }
+        Thread { gpu, mail, arbiter, members: BTreeMap::new(), spins, has_told: false }
     }
 
     fn run(mut self) {
@@ -186,6 +188,12 @@ impl Thread {
             let now = now_ns();
             self.hear(now);
             let look = self.arbiter.decide(now);
+            if let Some(Verdict { sessions, gained, least, is_better }) = self.arbiter.verdict() {
+                debug!(gpu = self.gpu, sessions, gained, least, is_better, "sessions had the GPU together");
+            }
+            if self.arbiter.has_all_together() && !std::mem::replace(&mut self.has_told, true) {
+                info!(gpu = self.gpu, "sessions have the GPU together now and then, for each gains by that");
+            }
             self.show(now);
             self.wait(look);
             self.note_lateness(look);
@@ -223,6 +231,7 @@ impl Thread {
     fn hear(&mut self, now: u64) {
         for (session, member) in &self.members {
             self.arbiter.hear(now, *session, member.seat().said());
+            self.arbiter.progress(*session, member.seat().progress(now));
         }
     }
 

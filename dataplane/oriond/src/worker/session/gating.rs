@@ -18,7 +18,7 @@ use orion_wire::generated::ops;
 use orion_wire::handle::Kind;
 use orion_wire::message::calls;
 use orion_wire::message::graph_exec::GraphLaunch;
-use orion_wire::record::Header;
+use orion_wire::record::{Header, op};
 
 use crate::lines;
 use crate::seat::{OfArbiter, UNTIL_TOLD, grant, now_ns};
@@ -26,7 +26,7 @@ use crate::worker::out::arrivals::SpareEvent;
 use crate::worker::session::Session;
 use crate::worker::state::gate::{
     AHEAD_NS_MAX, ARMED_NS, Behind, Gate, Place, StreamKey, VALUE_WAITS_MAX, concerns, kind_of, orders,
-    waits_for_values,
+    stays_on_the_device, waits_for_values,
 };
 use crate::worker::state::graphs::HostNodes;
 
@@ -43,20 +43,24 @@ const HOST_NEXT_NS: u64 = 1_000_000;
 const ITSELF_NS: u64 = 2_000_000_000;
 /// Who waits for the lease looks so often if work has begun that waited for a host function.
 const FUNCTION_LOOK: Duration = Duration::from_micros(500);
+/// A wait is told in pieces of this.
+const TOLD_EACH_NS: u64 = 50_000_000;
 /// How long whoever is next looks for its lease before it sleeps.
 const ARMED_SPIN: Duration = Duration::from_millis(1);
 /// How long an executor with nothing else to do looks for its lease before it sleeps.
 const LEASE_SPIN: Duration = Duration::from_millis(20);
 
 impl Session {
-    /// Whether the next command has to stay in the ring for now.
+    /// Whether the next command has to stay in the ring for now. `stays` says of a copy of a box whether it is one
+    /// within the device.
     #[inline]
-    pub fn is_held_back(&mut self, header: &Header) -> bool {
+    pub fn is_held_back(&mut self, header: &Header, stays: impl FnOnce() -> bool) -> bool {
         if self.gate.is_none() {
             return false;
         }
         self.gated_stream = None;
-        if concerns(header.op) && self.stops(header.context) {
+        let computes = concerns(header.op) || header.op == op::COPY_3D && stays();
+        if computes && self.stops(header.context) {
             return true;
         }
         let may_wait = header.op == ops::CU_GRAPH_LAUNCH && !self.graph_nodes.host_nodes.is_empty();
@@ -105,6 +109,7 @@ impl Session {
         let is_let_by = may_pass || gate.is_open_without_arbiter(index);
         if !is_let_by && !self.may_wait_for_itself(gate, index) {
             gate.waits(index);
+            self.tell_of_wait(&mut gate.places[index], TOLD_EACH_NS);
             return false;
         }
         let place = &mut gate.places[index];
@@ -112,9 +117,9 @@ impl Session {
         let still_wants = granted == grant::ARMED || !is_let_by;
         if place.said.wants && !still_wants {
             let waited_ns = now_ns().saturating_sub(place.waits_since_ns);
-            let was_at_limit = std::mem::take(&mut place.was_at_limit);
             gate.seat(index).waited(waited_ns);
-            self.stats.held_back(!was_at_limit, waited_ns);
+            self.tell_of_wait(&mut gate.places[index], 0);
+            gate.places[index].was_at_limit = false;
             self.tell_of_time(gate);
         }
         let wants = gate.places[index].said.wants && still_wants;
@@ -131,6 +136,16 @@ impl Session {
             }
         }
         true
+    }
+
+    /// A wait that lasts is told in pieces of `least_ns`, so that who looks meanwhile hears of it.
+    fn tell_of_wait(&mut self, place: &mut Place, least_ns: u64) {
+        let now = now_ns();
+        let waited_ns = now.saturating_sub(place.told_until_ns);
+        if place.said.wants && waited_ns > least_ns {
+            place.told_until_ns = now;
+            self.stats.held_back(!place.was_at_limit, waited_ns);
+        }
     }
 
     /// What the arbiters have counted goes to where it is told.
@@ -192,7 +207,7 @@ impl Session {
         if self.gate.is_none() {
             return;
         }
-        if concerns(header.op) {
+        if concerns(header.op) || header.op == op::COPY_3D && stays_on_the_device(body) {
             self.note_passed(header, body);
         } else if orders(header.op) {
             self.note_order(header, body);
@@ -249,11 +264,15 @@ impl Session {
             // Where some work waits and some does not, each command is told apart.
             let is_mixed = !gate.order.is_empty() || self.captures.open();
             let key = self.key_of(stream);
+            let is_early = gate.seat(index).of_arbiter.grant.load(Ordering::Relaxed) == grant::ARMED;
             let place = &mut gate.places[index];
             place.armed_ns = place.armed_ns.saturating_sub(known_ns.unwrap_or(ARMED_NS));
             place.last_ns = known_ns;
             let is_due = place.ahead.add(now_ns, key, behind, kind, known_ns)
                 | host_nodes.is_some_and(|host_nodes| place.ahead.is_graph(key, host_nodes));
+            if is_early {
+                place.ahead.is_early(key);
+            }
             // Beside a capture streams are not asked, so events have to tell.
             if is_due || is_mixed && place.ahead.may_be_marked() {
                 self.mark(&mut gate, index, key);
@@ -497,10 +516,12 @@ impl Session {
         // SAFETY: events this session owns. After an error nothing runs.
         let is_past = |event| unsafe { self.captures.ask_event(self.driver, event) } != CUDA_ERROR_NOT_READY;
         let passed = place.ahead.pass(now, times, is_past);
+        let done = std::mem::take(&mut place.ahead.done);
         if !passed.is_empty() {
             place.stuck_since_ns = None;
             place.progress_ns = now;
         }
+        gate.seat(index).has_done(done);
         passed.into_iter().for_each(|event| self.return_event(event));
     }
 
@@ -563,6 +584,7 @@ impl Gate {
         self.places[index].was_at_limit |= is_at_limit && said.wants;
         if !said.wants {
             self.places[index].waits_since_ns = now_ns();
+            self.places[index].told_until_ns = self.places[index].waits_since_ns;
             self.places[index].was_at_limit = false;
             self.say(index, Said { wants: true, ..said });
             self.bell.ring();

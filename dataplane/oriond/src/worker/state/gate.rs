@@ -8,18 +8,23 @@ use std::sync::{Arc, Weak};
 
 use orion_arbiter::Said;
 use orion_cuda::sys::*;
+use orion_wire::Reader;
 use orion_wire::generated::ops;
+use orion_wire::message::calls;
+use orion_wire::message::copy::CopyBox;
 use orion_wire::message::execution::LAUNCH_HEAD_BYTES;
+use orion_wire::record::op;
 use rustc_hash::{FxHashMap, FxHasher};
 
-use crate::seat::{Bell, Page, Seat};
+use crate::seat::{Bell, Page, Seat, now_ns};
 use crate::worker::out::arrivals::SpareEvent;
 use crate::worker::state::graphs::HostNodes;
 
 /// Work that a GPU may have ahead, by what is known of how long it takes: nobody else waits for more than that.
 pub const AHEAD_NS_MAX: u64 = 2_000_000;
-/// What may be begun just before the lease.
-pub const ARMED_NS: u64 = 50_000;
+/// What may be begun just before the lease. The GPU takes it up when it is done with what the session before gave it, so
+/// it bridges the time until whoever is next has heard that the lease is his.
+pub const ARMED_NS: u64 = 100_000;
 /// Work between two marks.
 const MARK_NS: u64 = 200_000;
 /// Kernels whose times are known. All are forgotten when there are more.
@@ -48,6 +53,14 @@ pub fn concerns(op: u16) -> bool {
         || (ops::CU_MEMCPY_DTO_D_ASYNC_V2..=ops::CU_MEMSET_D2D32_ASYNC).contains(&op)
 }
 
+/// A copy of a box: whether it is one within the device, which computes; bytes that come from the host, or go there, are
+/// moved beside what runs.
+pub fn stays_on_the_device(body: &[u8]) -> bool {
+    let is_there = |memory: u32| matches!(memory, CU_MEMORYTYPE_DEVICE | CU_MEMORYTYPE_ARRAY);
+    CopyBox::decode(&mut Reader::new(body))
+        .is_ok_and(|q| is_there(q.copy.source.memory_type) && is_there(q.copy.destination.memory_type))
+}
+
 /// Whether a command may have a stream wait for a value in memory.
 #[inline]
 pub fn waits_for_values(op: u16) -> bool {
@@ -71,7 +84,7 @@ pub fn orders(op: u16) -> bool {
     )
 }
 
-/// What takes about as long each time: a function with its geometry, a graph.
+/// What takes about as long each time: a function with its geometry, a graph, a copy or a fill of about as many bytes.
 pub fn kind_of(op: u16, body: &[u8]) -> u64 {
     /// Words that say which function, and how large: the stream and what follows do not.
     const LAUNCH_WORDS: usize = LAUNCH_HEAD_BYTES / 8 - 2;
@@ -82,8 +95,43 @@ pub fn kind_of(op: u16, body: &[u8]) -> u64 {
     };
     let mut hasher = FxHasher::default();
     hasher.write_u16(op);
-    hasher.write(body.get(..words * 8).unwrap_or(body));
+    match words {
+        0 => hasher.write_u32(u64::BITS - moved_by(op, body).leading_zeros()),
+        _ => hasher.write(body.get(..words * 8).unwrap_or(body)),
+    }
     hasher.finish()
+}
+
+/// Bytes, or elements where those have a size of their own.
+fn moved_by(op: u16, body: &[u8]) -> u64 {
+    let mut r = Reader::new(body);
+    let area = |width: usize, height: usize| width.saturating_mul(height);
+    macro_rules! read {
+        ($message:ident, $q:ident => $size:expr) => {
+            calls::$message::decode(&mut r).map(|$q| $size)
+        };
+    }
+    let size = match op {
+        ops::CU_MEMCPY_DTO_D_ASYNC_V2 => read!(cuMemcpyDtoDAsync_v2, q => q.ByteCount),
+        ops::CU_MEMCPY_PEER => read!(cuMemcpyPeer, q => q.ByteCount),
+        ops::CU_MEMCPY_PEER_ASYNC => read!(cuMemcpyPeerAsync, q => q.ByteCount),
+        ops::CU_MEMCPY_DTO_A_V2 => read!(cuMemcpyDtoA_v2, q => q.ByteCount),
+        ops::CU_MEMCPY_ATO_D_V2 => read!(cuMemcpyAtoD_v2, q => q.ByteCount),
+        ops::CU_MEMCPY_ATO_A_V2 => read!(cuMemcpyAtoA_v2, q => q.ByteCount),
+        ops::CU_MEMSET_D8_ASYNC => read!(cuMemsetD8Async, q => q.N),
+        ops::CU_MEMSET_D16_ASYNC => read!(cuMemsetD16Async, q => q.N),
+        ops::CU_MEMSET_D32_ASYNC => read!(cuMemsetD32Async, q => q.N),
+        ops::CU_MEMSET_D2D8_ASYNC => read!(cuMemsetD2D8Async, q => area(q.Width, q.Height)),
+        ops::CU_MEMSET_D2D16_ASYNC => read!(cuMemsetD2D16Async, q => area(q.Width, q.Height)),
+        ops::CU_MEMSET_D2D32_ASYNC => read!(cuMemsetD2D32Async, q => area(q.Width, q.Height)),
+        op::COPY_3D => {
+            let size = |q: CopyBox| q.copy.width.0.saturating_mul(q.copy.rows.0).saturating_mul(q.copy.layers.0);
+            return CopyBox::decode(&mut r).map_or(0, size);
+        }
+        _ => Ok(0),
+    };
+    // A damaged body is the dispatcher's to refuse.
+    size.unwrap_or(0) as u64
 }
 
 /// How long each kind of command has taken.
@@ -95,7 +143,8 @@ impl Times {
         self.0.get(&kind).copied()
     }
 
-    /// These are over. They had begun when what was before them was.
+    /// These are over. They had begun when what was before them was; where that was another session's it is not known
+    /// when, so that they are believed only where nothing else is known.
     fn learn(&mut self, batch: &Batch, now: u64, passed_ns: u64) {
         let took_ns = now.saturating_sub(batch.begun_ns.max(passed_ns));
         if self.0.len() + batch.parts.len() > TIMES_MAX {
@@ -104,7 +153,12 @@ impl Times {
         for (kind, part_ns) in &batch.parts {
             let part = u128::from(*part_ns) * u128::from(took_ns) / u128::from(batch.expected_ns.max(1));
             let part = u64::try_from(part).unwrap_or(u64::MAX).clamp(TIME_NS_MIN, TIME_NS_MAX);
-            self.0.entry(*kind).and_modify(|known| *known = (*known * 3 + part) / 4).or_insert(part);
+            let learn = |known: &mut u64| {
+                if !batch.is_early {
+                    *known = (*known * 3 + part) / 4;
+                }
+            };
+            self.0.entry(*kind).and_modify(learn).or_insert(part);
         }
     }
 }
@@ -144,6 +198,8 @@ struct Batch {
     parts: Vec<(u64, u64)>,
     expected_ns: u64,
     begun_ns: u64,
+    /// It was begun before the lease, behind another session's work.
+    is_early: bool,
     /// What its first command stands behind.
     behind: Behind,
     /// Of a graph, if that is all of it: it may wait in the middle.
@@ -217,6 +273,8 @@ pub struct Ahead {
     all_ns: u64,
     /// When the last mark was passed.
     passed_ns: u64,
+    /// Commands that are over and that nobody has been told of.
+    pub done: u64,
 }
 
 impl Ahead {
@@ -275,6 +333,13 @@ impl Ahead {
         is_due && self.marks < MARKS_MAX
     }
 
+    /// What a stream was given just now was begun before the lease.
+    pub fn is_early(&mut self, stream: StreamKey) {
+        if let Some(line) = self.lines.get_mut(&stream) {
+            line.batch.is_early = true;
+        }
+    }
+
     /// What a stream was given just now is a graph with host functions. True if there should be a mark behind it.
     pub fn is_graph(&mut self, stream: StreamKey, host_nodes: Arc<HostNodes>) -> bool {
         let Some(line) = self.lines.get_mut(&stream) else { return false };
@@ -316,6 +381,7 @@ impl Ahead {
                 line.waits = line.first_mut().waits(now);
                 let Some(mark) = line.marks.pop_front_if(|mark| !line.waits && is_past(mark.event.1)) else { break };
                 times.learn(&mark.batch, now, self.passed_ns);
+                self.done += mark.batch.parts.len() as u64;
                 line.all_ns -= mark.batch.expected_ns;
                 passed.push(mark.event);
                 self.passed_ns = now;
@@ -339,6 +405,7 @@ impl Ahead {
         let Some(line) = self.lines.get_mut(&stream) else { return };
         if !line.batch.is_empty() {
             times.learn(&line.batch, now, self.passed_ns);
+            self.done += line.batch.parts.len() as u64;
             line.all_ns -= line.batch.expected_ns;
             if !line.waits {
                 self.all_ns -= line.batch.expected_ns;
@@ -437,8 +504,9 @@ impl Order {
 pub struct Place {
     pub said: Said,
     pub ahead: Ahead,
-    /// Since when a command waits for the lease.
+    /// Since when a command waits for the lease, and until when that has been told.
     pub waits_since_ns: u64,
+    pub told_until_ns: u64,
     /// It was the session's own limit that it waited for, at some time since then.
     pub was_at_limit: bool,
     /// What may still be begun before the lease, and how long the last command was expected to take.
@@ -498,6 +566,9 @@ impl Gate {
     /// Says what has changed.
     pub fn say(&mut self, index: usize, said: Said) {
         if self.places[index].said != said {
+            if self.places[index].said.busy != said.busy {
+                self.seat(index).works(said.busy, now_ns());
+            }
             self.places[index].said = said;
             self.seat(index).say(said);
         }
@@ -534,6 +605,30 @@ mod tests {
         ahead.is_over(STREAM, 120_000, &mut times);
         assert!(ahead.is_empty() && ahead.expected_ns() == 0);
         assert!((25_000..50_000).contains(&times.of(7).expect("it ran")), "{:?}", times.of(7));
+    }
+
+    #[test]
+    fn what_was_begun_behind_anothers_work_says_nothing_of_how_long_it_takes() {
+        let (mut ahead, mut times) = (Ahead::default(), Times::default());
+        let mut run = |begun_ns, is_early, over_ns| {
+            add(&mut ahead, begun_ns, 7, times.of(7));
+            if is_early {
+                ahead.is_early(STREAM);
+            }
+            ahead.mark(STREAM, EVENT);
+            ahead.pass(over_ns, &mut times, |_| true);
+            times.of(7)
+        };
+        assert_eq!(run(0, false, 50_000), Some(50_000));
+        assert_eq!(run(100_000, true, 350_000), Some(50_000));
+        assert_eq!(run(400_000, false, 480_000), Some(57_500));
+        // Of what has never run that is all that is known.
+        let (mut ahead, mut times) = (Ahead::default(), Times::default());
+        add(&mut ahead, 0, 8, None);
+        ahead.is_early(STREAM);
+        ahead.mark(STREAM, EVENT);
+        ahead.pass(90_000, &mut times, |_| true);
+        assert_eq!(times.of(8), Some(90_000));
     }
 
     #[test]

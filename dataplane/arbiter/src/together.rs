@@ -1,0 +1,314 @@
+//! Whether sessions use the GPU together, as its driver shares it out, or each in its turn.
+//!
+//! A turn is the whole GPU. Who works on it in turns but cannot fill it, because its processor feeds it kernels of
+//! microseconds one by one, wastes what the others wait for: of twelve such programs all together got through a third of
+//! what they do side by side. Whether programs fill a GPU cannot be seen from outside, so now and then it is tried: for
+//! a moment all go on at once, and each session's progress is held against its progress in its own turns. They stay
+//! together while each has at least what its share would be, and all together clearly more than the whole.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The progress in turns is that of so long, so that each has had some. It is tried no sooner.
+const APART_NS: u64 = 200_000_000;
+/// How long it is tried.
+const TRIAL_NS: u64 = 10_000_000;
+/// And how often it is looked at after that.
+const CHECK_NS: u64 = 100_000_000;
+/// Then the progress in turns is measured anew, for programs change.
+const TOGETHER_NS_MAX: u64 = 10_000_000_000;
+/// After a failure it is tried again after this, and each time after twice as long while the same sessions work.
+const AGAIN_NS: u64 = 1_000_000_000;
+const AGAIN_NS_MAX: u64 = 16_000_000_000;
+/// What all have to gain, in percent of the whole.
+const GAIN_PERCENT: u64 = 110;
+/// Of what its share would be each has to have.
+const SHARE_PERCENT: u64 = 97;
+/// Who has worked for less of the time in turns, in percent, does not work.
+const WORKS_PERCENT: u64 = 1;
+/// Who has worked for less of the time together, in percent, does not count: nothing can be said of it.
+const ACTIVE_PERCENT: u64 = 20;
+/// Commands of a session from which on something can be said of its pace: whose are longer fills the GPU.
+const COMMANDS_LEAST: u64 = 20;
+/// In thousandths of its progress in turns; what a session says of itself may be anything.
+const SPEED_MAX: u64 = 10_000;
+
+/// What a session says that it has done on the GPU since it began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Progress {
+    /// Commands that the GPU has done.
+    pub passed: u64,
+    /// For how long the GPU has had work of its.
+    pub busy_ns: u64,
+}
+
+/// Of one session.
+#[derive(Debug, Clone, Copy, Default)]
+struct Pace {
+    now: Progress,
+    /// When turns, a trial or a check began.
+    then: Progress,
+    /// Commands in a second of work, in turns of its own.
+    alone: Option<u64>,
+}
+
+impl Pace {
+    fn busy_ns(&self) -> u64 {
+        self.now.busy_ns.saturating_sub(self.then.busy_ns)
+    }
+
+    fn passed(&self) -> u64 {
+        self.now.passed.saturating_sub(self.then.passed)
+    }
+
+    /// Commands in a second of work, since then.
+    fn rate(&self) -> u64 {
+        let passed = u128::from(self.passed()) * 1_000_000_000;
+        u64::try_from(passed / u128::from(self.busy_ns().max(1))).unwrap_or(u64::MAX)
+    }
+
+    /// In thousandths of that in its own turns; nothing where that is not known.
+    fn speed(&self) -> Option<u64> {
+        let alone = self.alone.filter(|alone| *alone > 0)?;
+        Some((u128::from(self.rate()) * 1000 / u128::from(alone)).min(u128::from(SPEED_MAX)) as u64)
+    }
+}
+
+/// What was seen while all had the GPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Verdict {
+    /// That worked.
+    pub sessions: usize,
+    /// What they did altogether, in percent of what they do in turns without what handing over costs.
+    pub gained: u64,
+    /// What the one with the least had, in percent of its share.
+    pub least: u64,
+    pub is_better: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum How {
+    /// In turns: since when they are looked at, and when something else is tried.
+    Turns {
+        since_ns: u64,
+        tries_ns: u64,
+    },
+    Trial {
+        since_ns: u64,
+    },
+    Together {
+        since_ns: u64,
+        checked_ns: u64,
+    },
+}
+
+#[derive(Debug)]
+pub(crate) struct Together {
+    how: How,
+    again_ns: u64,
+    paces: BTreeMap<u64, Pace>,
+    /// Who worked when it was last tried, and when that was.
+    tried: (BTreeSet<u64>, u64),
+    /// Whoever drives this may want to tell.
+    pub verdict: Option<Verdict>,
+}
+
+impl Together {
+    pub fn new(now_ns: u64) -> Together {
+        let how = How::Turns { since_ns: now_ns, tries_ns: now_ns + APART_NS };
+        let (paces, tried) = (BTreeMap::new(), Default::default());
+        Together { how, again_ns: AGAIN_NS, paces, tried, verdict: None }
+    }
+
+    pub fn is_on(&self) -> bool {
+        !matches!(self.how, How::Turns { .. })
+    }
+
+    /// And has turned out well: what a trial takes from who has the larger share is paid back.
+    pub fn is_settled(&self) -> bool {
+        matches!(self.how, How::Together { .. })
+    }
+
+    pub fn hear(&mut self, id: u64, progress: Progress) {
+        self.paces.entry(id).or_default().now = progress;
+    }
+
+    pub fn leave(&mut self, id: u64) {
+        self.paces.remove(&id);
+    }
+
+    /// When to look again although nobody has said anything.
+    pub fn next_look(&self) -> u64 {
+        match self.how {
+            How::Turns { since_ns, .. } => since_ns + APART_NS,
+            How::Trial { since_ns } => since_ns + TRIAL_NS,
+            How::Together { checked_ns, .. } => checked_ns + CHECK_NS,
+        }
+    }
+
+    /// Goes on as is best, of sessions by their shares; `may` says whether none of them has a limit and several have
+    /// work. Answers whether something has changed.
+    pub fn decide(&mut self, now_ns: u64, may: bool, shares: &BTreeMap<u64, u64>) -> bool {
+        if self.is_on() && !may {
+            self.apart(now_ns, APART_NS);
+            return true;
+        }
+        if now_ns < self.next_look() {
+            return false;
+        }
+        match self.how {
+            How::Turns { since_ns, tries_ns } => {
+                let working = self.learn(now_ns - since_ns);
+                let has_changed = working != self.tried.0;
+                if has_changed {
+                    self.again_ns = AGAIN_NS;
+                }
+                let is_time = now_ns >= tries_ns || has_changed && now_ns >= self.tried.1 + AGAIN_NS;
+                if !(may && is_time && working.len() > 1) {
+                    self.begin(How::Turns { since_ns: now_ns, tries_ns });
+                    return false;
+                }
+                self.tried = (working, now_ns);
+                self.begin(How::Trial { since_ns: now_ns });
+            }
+            How::Trial { since_ns } => match self.is_better(now_ns - since_ns, shares) {
+                true => {
+                    self.again_ns = AGAIN_NS;
+                    self.begin(How::Together { since_ns: now_ns, checked_ns: now_ns });
+                    return false;
+                }
+                false => {
+                    self.apart(now_ns, self.again_ns);
+                    self.again_ns = (self.again_ns * 2).min(AGAIN_NS_MAX);
+                }
+            },
+            How::Together { since_ns, checked_ns } => match self.is_better(now_ns - checked_ns, shares) {
+                true if now_ns - since_ns < TOGETHER_NS_MAX => {
+                    self.begin(How::Together { since_ns, checked_ns: now_ns });
+                    return false;
+                }
+                true => self.apart(now_ns, APART_NS),
+                false => self.apart(now_ns, AGAIN_NS),
+            },
+        }
+        true
+    }
+
+    fn begin(&mut self, how: How) {
+        self.how = how;
+        self.paces.values_mut().for_each(|pace| pace.then = pace.now);
+    }
+
+    fn apart(&mut self, now_ns: u64, tries_after_ns: u64) {
+        self.begin(How::Turns { since_ns: now_ns, tries_ns: now_ns + tries_after_ns });
+    }
+
+    /// The progress of each in turns, and who works. Who has hardly had any keeps what is known of it.
+    fn learn(&mut self, passed_ns: u64) -> BTreeSet<u64> {
+        let enough_ns = passed_ns * WORKS_PERCENT / 100;
+        let working = self.paces.iter_mut().filter(|(_, pace)| pace.busy_ns() >= enough_ns.max(1));
+        let learn = |(id, pace): (&u64, &mut Pace)| {
+            pace.alone = Some(pace.rate());
+            *id
+        };
+        working.map(learn).collect()
+    }
+
+    /// Whether each session had its share of speed in the time that has passed, and all together more than the whole.
+    fn is_better(&mut self, passed_ns: u64, shares: &BTreeMap<u64, u64>) -> bool {
+        let is_active = |pace: &&Pace| pace.busy_ns() >= passed_ns * ACTIVE_PERCENT / 100;
+        let active: Vec<(u64, &Pace)> =
+            self.paces.iter().filter(|(_, pace)| is_active(pace)).map(|(id, pace)| (*id, pace)).collect();
+        let share_of = |id: u64| shares.get(&id).copied().unwrap_or(0);
+        let all: u64 = active.iter().map(|(id, _)| share_of(*id)).sum();
+        let (mut gained, mut least) = (0, u64::MAX);
+        for (id, pace) in &active {
+            // Of one that is new nothing is known.
+            let speed = pace.speed().filter(|_| pace.passed() >= COMMANDS_LEAST).unwrap_or(0);
+            least = least.min(speed * all / (share_of(*id) * 10).max(1));
+            gained += u128::from(speed) * u128::from(pace.busy_ns().min(passed_ns)) / u128::from(passed_ns.max(1));
+        }
+        let gained = (gained / 10) as u64;
+        let is_better = active.len() > 1 && least >= SHARE_PERCENT && gained >= GAIN_PERCENT;
+        self.verdict = Some(Verdict { sessions: active.len(), gained, least, is_better });
+        is_better
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    /// Sessions that make so many commands in a millisecond of work in their own turns, and together.
+    struct Gpu {
+        together: Together,
+        said: Vec<Progress>,
+        alone: Vec<u64>,
+        beside: Vec<u64>,
+        now_ns: u64,
+        on_ns: u64,
+    }
+
+    impl Gpu {
+        fn new(alone: &[u64], beside: &[u64]) -> Gpu {
+            let said = vec![Progress::default(); alone.len()];
+            let (alone, beside) = (alone.to_vec(), beside.to_vec());
+            Gpu { together: Together::new(0), said, alone, beside, now_ns: 0, on_ns: 0 }
+        }
+
+        fn run(&mut self, ms: u64) {
+            let shares = (0..self.said.len() as u64).map(|id| (id, 10)).collect();
+            for at in 0..ms {
+                self.now_ns += MS;
+                let (is_on, turn) = (self.together.is_on(), at as usize % self.said.len());
+                self.on_ns += if is_on { MS } else { 0 };
+                for (id, said) in self.said.iter_mut().enumerate() {
+                    if is_on || id == turn {
+                        said.passed += if is_on { self.beside[id] } else { self.alone[id] };
+                        said.busy_ns += MS;
+                    }
+                    self.together.hear(id as u64, *said);
+                }
+                self.together.decide(self.now_ns, true, &shares);
+            }
+        }
+    }
+
+    #[test]
+    fn who_cannot_fill_the_gpu_shares_it_and_who_fills_it_takes_turns() {
+        // Each is at 80 % of its speed beside the other: 160 together.
+        let mut gpu = Gpu::new(&[100, 50], &[80, 40]);
+        gpu.run(10_000);
+        assert!(gpu.on_ns > 9500 * MS, "{} ms together", gpu.on_ns / MS);
+        // Half each: nothing is gained.
+        let mut gpu = Gpu::new(&[100, 50], &[50, 25]);
+        gpu.run(60_000);
+        assert!(gpu.on_ns < 200 * MS, "{} ms together", gpu.on_ns / MS);
+        // The first gains, at the cost of the other.
+        let mut gpu = Gpu::new(&[100, 50], &[98, 15]);
+        gpu.run(60_000);
+        assert!(gpu.on_ns < 200 * MS, "{} ms together", gpu.on_ns / MS);
+    }
+
+    #[test]
+    fn programs_that_change_are_looked_at_again() {
+        let mut gpu = Gpu::new(&[100, 50], &[80, 40]);
+        gpu.run(2000);
+        assert!(gpu.together.is_on());
+        // Now the second needs the GPU as a whole.
+        gpu.beside = vec![80, 10];
+        gpu.run(200);
+        assert!(!gpu.together.is_on());
+        // Whoever says that it has done more than can be does not keep the others where they are.
+        let mut gpu = Gpu::new(&[100, 50], &[80, 40]);
+        gpu.run(2000);
+        gpu.beside = vec![u64::MAX >> 20, 10];
+        gpu.run(200);
+        assert!(!gpu.together.is_on());
+        // A limit, or nobody else.
+        let mut gpu = Gpu::new(&[100, 50], &[80, 40]);
+        gpu.run(2000);
+        assert!(gpu.together.decide(gpu.now_ns, false, &BTreeMap::new()) && !gpu.together.is_on());
+    }
+}
