@@ -36,7 +36,10 @@ impl Seen {
         self.same = if is_same { self.same + 1 } else { 0 };
         let lacks = driver.saturating_sub(ledger);
         let is_drift = lacks > UNDER_WAY_MAX || lacks > 0 && self.same >= STEADY;
-        (is_drift && !std::mem::replace(&mut self.told, is_drift)).then_some(lacks)
+        // It is over when nothing is lacking, and not when something else is under way beside it.
+        let was_told = self.told;
+        self.told = is_drift || was_told && lacks > 0;
+        (is_drift && !was_told).then_some(lacks)
     }
 }
 
@@ -102,6 +105,9 @@ mod tests {
         let looks = [(10, 10), (20, 10), (30, 30), (30, 20), (30, 20), (30, 20), (30, 20), (30, 20)];
         let told: Vec<_> = looks.iter().map(|(driver, ledger)| seen.lacks(*driver, *ledger)).collect();
         assert_eq!(told, [None, None, None, None, None, None, Some(10), None]);
+        // Nor while something else is under way; it is over, and comes again.
+        assert!([40, 40, 40, 40, 40].iter().all(|driver| seen.lacks(*driver, 20).is_none()));
+        assert_eq!([seen.lacks(30, 30), seen.lacks(2 << 30, 30)], [None, Some((2 << 30) - 30)]);
         // What pools hold the ledger counts and the driver need not.
         assert_eq!(Seen::default().lacks(0, 1 << 40), None);
         assert_eq!(Seen::default().lacks(1 << 30, 0), Some(1 << 30));
