@@ -1,13 +1,15 @@
 //! Whether the ledger and the driver agree on what a session's worker uses.
 //!
 //! The software GPU is asked what it has given this process. NVIDIA's driver tells of a GPU as a whole, and of
-//! processes only through NVML, which a sealed worker does not reach: there nothing is compared, and oriond says so at
-//! its start.
+//! processes only through NVML, which a sealed worker does not reach: there oriond asks, in
+//! `engine/watch/held.rs`.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use orion_cuda::sys::CUdevice;
+use orion_telemetry::OwnPage;
+use orion_telemetry::events::of_session;
 
 use crate::worker::state::accounts::lock;
 use crate::worker::state::ledger::Ledger;
@@ -57,18 +59,21 @@ pub struct Drift {
     devices: Vec<Of>,
     next: Instant,
     /// How often the ledger was found to lack something.
-    pub found: u64,
+    found: u64,
+    /// Where that is told, and how much it lacks now: nobody else writes these words.
+    page: OwnPage,
 }
 
 impl Drift {
-    pub fn new(ledger: Arc<Mutex<Ledger>>, devices: &[CUdevice], vgpus: &[Vgpu]) -> Drift {
+    pub fn new(ledger: Arc<Mutex<Ledger>>, devices: &[CUdevice], vgpus: &[Vgpu], page: OwnPage) -> Drift {
         let of = |device: &CUdevice| Of {
             device: *device,
             before: orion_soft::device::used_bytes(*device),
             vgpus: (0..vgpus.len()).filter(|vgpu| vgpus[*vgpu].device == *device).collect(),
             seen: Seen::default(),
         };
-        Drift { ledger, devices: devices.iter().map(of).collect(), next: Instant::now() + LOOK_INTERVAL, found: 0 }
+        let devices = devices.iter().map(of).collect();
+        Drift { ledger, devices, next: Instant::now() + LOOK_INTERVAL, found: 0, page }
     }
 
     /// What to tell the operator, if it is time to look and there is anything.
@@ -77,11 +82,12 @@ impl Drift {
             return None;
         }
         self.next = Instant::now() + LOOK_INTERVAL;
-        let mut lines = Vec::new();
+        let (mut lines, mut lacking) = (Vec::new(), 0);
         for of in &mut self.devices {
             // In this order: what is given back in between is no drift.
             let ledger = of.vgpus.iter().map(|vgpu| lock(&self.ledger).used(*vgpu)).sum();
             let driver = orion_soft::device::used_bytes(of.device).saturating_sub(of.before);
+            lacking += driver.saturating_sub(ledger);
             if let Some(lacks) = of.seen.lacks(driver, ledger) {
                 self.found += 1;
                 let (device, found) = (of.device, self.found);
@@ -91,6 +97,8 @@ impl Drift {
                 ));
             }
         }
+        self.page.set(of_session::MEMORY_DRIFTS, self.found);
+        self.page.set(of_session::MEMORY_LACKING, lacking);
         (!lines.is_empty()).then(|| lines.join("; "))
     }
 }
