@@ -14,8 +14,8 @@ use crate::meter::Meter;
 /// What the driver has for kernels' code and local memory and the ledger does not count, as far as it is no drift. The
 /// ledger counts variables of modules, and what limits of contexts take, where that can be known.
 const UNCOUNTED_MAX: u64 = 128 << 20;
-/// Of each further vGPU on the same GPU, which has a context of its own from its first use on: some
-/// 500 MiB that are not of the session's memory.
+/// Of each further vGPU on the same GPU, which has a context of its own from its first use on: some 500 MiB that are not
+/// of the session's memory.
 const CONTEXT_MAX: u64 = 640 << 20;
 /// Looks in a row: what all of them find stays, and what none of them finds is over.
 const LOOKS: usize = 3;
@@ -30,8 +30,9 @@ pub struct Held {
     gpus: Vec<OnGpu>,
     /// How often its ledger was found to lack something.
     drifts: u64,
-    /// Looks at which NVML did not know its process on any GPU.
-    unseen: usize,
+    looks: usize,
+    /// NVML has known its process on some GPU.
+    was_seen: bool,
 }
 
 /// Its vGPUs on one GPU.
@@ -93,7 +94,7 @@ impl Held {
             is_drift: false,
             line_at: None,
         };
-        Held { session, pid, meter, gpus: by_gpu.into_iter().map(on).collect(), drifts: 0, unseen: 0 }
+        Held { session, pid, meter, gpus: by_gpu.into_iter().map(on).collect(), drifts: 0, looks: 0, was_seen: false }
     }
 
     pub fn counted(&self) -> Counted {
@@ -106,14 +107,13 @@ impl Held {
     /// drift.
     pub fn look(&mut self, counted: &Counted, gpus: &BTreeMap<String, Gpu>, now: Instant) -> Vec<Line> {
         let mut lines = Vec::new();
-        let mut is_seen = false;
         let after = self.counted();
         for (on, (before, after)) in self.gpus.iter_mut().zip(counted.iter().zip(after)) {
             let Some(driver) = gpus.get(&on.uuid).and_then(|gpu| gpu.memory.get(&self.pid).copied()) else {
                 on.lacked.clear();
                 continue;
             };
-            is_seen = true;
+            self.was_seen = true;
             let ledger = after.max(*before);
             on.before.learn(driver, *before, after);
             let Some(lacks_bytes) = on.lacks(driver, ledger) else { continue };
@@ -132,13 +132,13 @@ impl Held {
                 drifts: self.drifts,
             });
         }
-        self.unseen = if is_seen { 0 } else { self.unseen.saturating_add(1) };
+        self.looks = self.looks.saturating_add(1);
         lines
     }
 
-    /// Whether NVML does not know its process, and that for some looks.
+    /// Whether NVML does not know its process after some looks. One that it knew is about to end.
     pub fn is_unseen(&self) -> bool {
-        self.unseen >= LOOKS
+        !self.was_seen && self.looks >= LOOKS
     }
 
     /// Nothing while NVML does not know its process on any GPU.
@@ -332,6 +332,8 @@ mod tests {
         assert!(scene.held.is_unseen() && scene.held.drifts().is_none());
         scene.told(1, &[("A", 500)]);
         assert!(!scene.held.is_unseen() && scene.held.drifts().is_some());
+        scene.told(5, &[]);
+        assert!(!scene.held.is_unseen(), "it ends");
         // NVML does not answer in between: what was before does not stay.
         scene.told(2, &[("A", 5000)]);
         scene.told(1, &[]);
