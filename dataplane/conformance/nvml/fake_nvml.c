@@ -4,7 +4,7 @@
      init CODE              what nvmlInit answers, if not 0
      gpu UUID BUSY MEMORY USED
      samples CODE           what nvmlDeviceGetProcessUtilization answers
-     process PID            listed on the GPU
+     process PID [USED]     listed on the GPU, with bytes of its memory or, if none are named, without a word of them
      sample PID BUSY        seen to work
      stuck                  nvmlDeviceGetCount does not return
 */
@@ -23,6 +23,7 @@ static struct {
     unsigned rates[2];
     unsigned long long used;
     unsigned pids[4096];
+    unsigned long long bytes[4096];
     struct sample seen[4096];
 } said;
 
@@ -40,7 +41,8 @@ static void look(void) {
         sscanf(line, "samples %d", &said.samples);
         if (sscanf(line, "gpu %95s %u %u %llu", said.uuid, &said.rates[0], &said.rates[1], &said.used) == 4)
             said.gpus = 1;
-        if (sscanf(line, "process %u", &said.pids[said.processes]) == 1)
+        said.bytes[said.processes] = ~0ull;
+        if (sscanf(line, "process %u %llu", &said.pids[said.processes], &said.bytes[said.processes]) >= 1)
             said.processes++;
         if (sscanf(line, "sample %u %u", &s->pid, &s->percent[0]) == 2)
             s->unix_us = said.sampled++;
@@ -83,7 +85,7 @@ int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned *count, struc
     int fits = (int)*count >= said.processes;
     *count = said.processes;
     for (int i = 0; fits && i < said.processes; i++)
-        all[i] = (struct process){said.pids[i], 1 << 20, {~0u, ~0u}};
+        all[i] = (struct process){said.pids[i], said.bytes[i], {~0u, ~0u}};
     return fits ? 0 : 7;
 }
 int nvmlDeviceGetProcessUtilization(void *device, struct sample *all, unsigned *count, unsigned long long since) {

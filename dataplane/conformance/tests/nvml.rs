@@ -3,7 +3,7 @@
 #[allow(dead_code, reason = "programs are started with an environment of their own here")]
 mod orion;
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
@@ -131,14 +131,40 @@ impl Server {
 
     /// The process of the session that began last.
     fn worker(&self) -> u32 {
-        let log = std::fs::read_to_string(self.folder.join("log")).expect("its log");
+        let log = self.log();
         let line = log.lines().rfind(|line| line.contains("session begins")).expect("a session");
         let worker = line.split_whitespace().find_map(|word| word.strip_prefix("worker="));
         worker.and_then(|pid| pid.parse().ok()).unwrap_or_else(|| panic!("no worker: {line}"))
     }
 
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.join("log")).expect("its log")
+    }
+
+    /// Of the one session, where it is told.
+    fn metric(&self, name: &str) -> Option<f64> {
+        let log = self.log();
+        let (_, rest) = log.split_once("serving metrics").expect("it has --metrics");
+        let at = rest.split("address=").nth(1).and_then(|rest| rest.split_whitespace().next()).expect("it says where");
+        let mut connection = std::net::TcpStream::connect(at).expect("it listens");
+        write!(connection, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").expect("it takes it");
+        let mut text = String::new();
+        connection.read_to_string(&mut text).expect("an answer");
+        assert!(text.ends_with("# EOF\n"), "{text}");
+        let line = text.lines().find(|line| line.starts_with(&format!("{name}{{")))?;
+        line.rsplit(' ').next().and_then(|value| value.parse().ok())
+    }
+
+    fn until(&self, what: &str, is_so: impl Fn(&Server) -> bool) {
+        let began = std::time::Instant::now();
+        while !is_so(self) {
+            assert!(began.elapsed().as_secs() < 20, "{what}: {}", self.log());
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+    }
+
     fn sessions_begun(&self) -> usize {
-        let log = std::fs::read_to_string(self.folder.join("log")).expect("its log");
+        let log = self.log();
         log.lines().filter(|line| line.contains("session begins")).count()
     }
 }
@@ -297,24 +323,54 @@ fn utilization_is_told_where_the_gpus_time_is_not_divided() {
     utilization_is_told(&Server::start("undivided", &[]), 80..=100);
 }
 
-/// The software GPU's library stands in for a driver's, which does not say itself when it works, and a library of this
-/// test's for NVML.
+/// A library of a test's in place of NVML, and what it says.
+struct Fake {
+    folder: PathBuf,
+}
+
+impl Fake {
+    fn new(name: &str) -> Fake {
+        let folder = std::env::temp_dir().join(format!("orion-nvml-fake-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder of this test's");
+        let fake = Fake { folder };
+        let source = orion_built::root().join("dataplane/conformance/nvml/fake_nvml.c");
+        let made = Command::new("cc").args(["-shared", "-fPIC", "-o"]).args([&fake.library(), &source]).output();
+        let made = made.expect("there is a C compiler");
+        assert!(made.status.success(), "{made:?}");
+        fake.says("");
+        fake
+    }
+
+    fn library(&self) -> PathBuf {
+        self.folder.join("fake.so")
+    }
+
+    fn says(&self, text: &str) {
+        std::fs::write(self.folder.join("new"), text).expect("writing");
+        std::fs::rename(self.folder.join("new"), self.folder.join("fake.so.says")).expect("renaming");
+    }
+
+    /// A server with it, for which the software GPU's library stands in for a driver's, which does not say itself when
+    /// it works, and what it has given.
+    fn server(&self, name: &str, options: &[&str]) -> Server {
+        let driver = orion_built::build(&["-p", "orion-soft"]).join("liborion_soft.so");
+        let library = self.library();
+        let own = ["--nvml", library.to_str().expect("a path in letters")];
+        Server::start_with(name, &driver, &[&own[..], options].concat())
+    }
+}
+
+impl Drop for Fake {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
 #[test]
 fn utilization_is_what_nvml_says_of_the_worker_and_unknown_where_it_says_nothing() {
-    let folder = std::env::temp_dir().join(format!("orion-nvml-fake-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).expect("a folder of this test's");
-    let (source, library) =
-        (orion_built::root().join("dataplane/conformance/nvml/fake_nvml.c"), folder.join("fake.so"));
-    let made = Command::new("cc").args(["-shared", "-fPIC", "-o"]).args([&library, &source]).output();
-    let made = made.expect("there is a C compiler");
-    assert!(made.status.success(), "{made:?}");
-    let says = |text: &str| {
-        std::fs::write(folder.join("new"), text).expect("writing");
-        std::fs::rename(folder.join("new"), folder.join("fake.so.says")).expect("renaming");
-    };
-    says("");
-    let driver = orion_built::build(&["-p", "orion-soft"]).join("liborion_soft.so");
-    let server = Server::start_with("nvml", &driver, &["--nvml", library.to_str().expect("a path in letters")]);
+    let fake = Fake::new("utilization");
+    let says = |text: &str| fake.says(text);
+    let server = fake.server("nvml", &[]);
     let smi = |arguments: &[&str]| server.output(&tools().join("nvidia-smi"), arguments);
     let fields = ["--query-gpu=utilization.gpu", "--format=csv,noheader,nounits"];
     let seen = || smi(&fields).trim_end().to_owned();
@@ -342,8 +398,71 @@ fn utilization_is_what_nvml_says_of_the_worker_and_unknown_where_it_says_nothing
     says("stuck\n");
     until("NVML does not answer", "[N/A]");
     assert_eq!(program.ask("alloc 4096").split(' ').count(), 2);
-    drop(server);
-    std::fs::remove_dir_all(&folder).expect("removing");
+}
+
+/// What its worker's process has by NVML's word is held against what the ledger counts.
+#[test]
+fn memory_that_the_driver_has_given_and_the_ledger_lacks_is_a_counter_and_a_line() {
+    let fake = Fake::new("drift");
+    let server = fake.server("drift", &["--memory-limit", "512 MiB", "--metrics", "0"]);
+    let listed = server.output(&tools().join("nvidia-smi"), &["-L"]);
+    let uuid = listed.split_once("UUID: ").and_then(|(_, rest)| rest.split(')').next()).expect("it is listed");
+    let mut program = server.python("hold.py");
+    program.hear();
+    let worker = server.worker();
+    let says = |mib: u64| fake.says(&format!("gpu {uuid} 0 0 4096\nprocess 1 7\nprocess {worker} {}\n", mib * MIB));
+    assert_eq!(server.metric("orion_session_memory_drifts_total"), None, "NVML does not know its worker");
+    server.until("that is said", |server| server.log().contains("NVML does not say what memory the worker's"));
+    // Of the worker's context, and then of what it allocates too.
+    says(300);
+    let metrics = ["orion_session_memory_drifts_total", "orion_session_memory_lacking_bytes"];
+    server.until("it is compared", |server| metrics.map(|name| server.metric(name)) == [Some(0.0); 2]);
+    assert_eq!(program.ask(&format!("alloc {}", 200 * MIB)), format!("{} {LIMIT}", 200 * MIB));
+    says(500);
+    server.until("what the ledger counts is told", |server| {
+        server.metric("orion_vgpu_memory_used_bytes") == Some((200 * MIB) as f64)
+    });
+    says(500 + 150);
+    let lacking = (150 * MIB) as f64;
+    server.until("a drift", |server| metrics.map(|name| server.metric(name)) == [Some(1.0), Some(lacking)]);
+    let log = server.log();
+    let lines: Vec<&str> = log.lines().filter(|line| line.contains("more memory than its ledger counts")).collect();
+    let [line] = lines[..] else { panic!("{lines:?}") };
+    for word in [&format!("lacks_bytes={}", 150 * MIB), &format!("gpu=\"{uuid}\""), "WARN"] {
+        assert!(line.contains(word), "no {word}: {line}");
+    }
+    assert_eq!(log.matches("NVML does not say what memory").count(), 1);
+    says(500);
+    server.until("it is over", |server| server.metric(metrics[1]) == Some(0.0));
+    assert_eq!(server.metric(metrics[0]), Some(1.0));
+    program.ask("free");
+}
+
+#[test]
+fn the_software_gpus_worker_says_itself_that_nothing_is_lacking() {
+    let server = Server::start("says", &["--memory-limit", "512 MiB", "--metrics", "0"]);
+    let mut program = server.python("hold.py");
+    program.hear();
+    program.ask(&format!("alloc {}", 200 * MIB));
+    let metrics = ["orion_session_memory_drifts_total", "orion_session_memory_lacking_bytes"];
+    assert_eq!(metrics.map(|name| server.metric(name)), [Some(0.0); 2]);
+}
+
+#[test]
+fn what_a_session_without_a_limit_uses_is_what_nvml_says_of_its_worker() {
+    let fake = Fake::new("whole");
+    let server = fake.server("whole", &["--metrics", "0"]);
+    let listed = server.output(&tools().join("nvidia-smi"), &["-L"]);
+    let uuid = listed.split_once("UUID: ").and_then(|(_, rest)| rest.split(')').next()).expect("it is listed");
+    let mut program = server.python("hold.py");
+    program.hear();
+    program.ask(&format!("alloc {}", 200 * MIB));
+    fake.says(&format!("gpu {uuid} 0 0 4096\nprocess {} {}\n", server.worker(), 777 * MIB));
+    server.until("NVML's word", |server| server.metric("orion_vgpu_memory_used_bytes") == Some((777 * MIB) as f64));
+    assert_eq!(server.metric("orion_session_memory_drifts_total"), None, "there is no ledger");
+    // Without it, what the worker has seen of the whole GPU.
+    fake.says(&format!("gpu {uuid} 0 0 4096\nprocess {}\n", server.worker()));
+    server.until("the GPU's", |server| server.metric("orion_vgpu_memory_used_bytes") == Some((200 * MIB) as f64));
 }
 
 /// Two GPUs that NVLink joins, two vGPUs on one GPU, and one alone.

@@ -137,7 +137,8 @@ struct Serve {
     /// 9412, or ADDRESS:PORT [default: none]
     #[arg(long, value_parser = parse_metrics, value_name = "[ADDRESS:]PORT")]
     metrics: Option<SocketAddr>,
-    /// Path of NVIDIA's libnvidia-ml.so.1, which is asked how busy GPUs are while somebody looks, or "none"
+    /// Path of NVIDIA's libnvidia-ml.so.1, which is asked how busy GPUs are while somebody looks, and what memory the
+    /// workers of sessions with a limit have, or "none"
     /// [default: beside the driver, else where the loader finds it]
     #[arg(long, value_name = "PATH")]
     nvml: Option<String>,
@@ -423,6 +424,8 @@ fn serve(mut options: Serve, signals: &libc::sigset_t) -> Result<(), String> {
     };
     let fingerprint = security.as_ref().map(|security| security.server.fingerprint);
     let is_open = token.is_none() && options.pool.is_none();
+    let nvml = nvml(options.nvml.as_deref(), &options.worker.driver)?;
+    let asks_nvml = nvml.is_some();
     let engines = engine::run::start(engine::settings::Settings {
         socket,
         stats,
@@ -433,8 +436,9 @@ fn serve(mut options: Serve, signals: &libc::sigset_t) -> Result<(), String> {
         verbs,
         token,
         pool: options.pool,
-        nvml: nvml(options.nvml.as_deref(), &options.worker.driver)?,
+        nvml,
         is_software: options.worker.driver == "soft",
+        has_memory_limit: options.worker.memory_limit.is_some(),
         security,
         engines: options.engines,
         warm: options.warm,
@@ -452,6 +456,7 @@ fn serve(mut options: Serve, signals: &libc::sigset_t) -> Result<(), String> {
         is_insecure: options.insecure,
         is_open,
         is_of_pool,
+        asks_nvml,
         division: time.division,
         fingerprint,
     }
@@ -475,6 +480,7 @@ struct Served<'a> {
     is_insecure: bool,
     is_open: bool,
     is_of_pool: bool,
+    asks_nvml: bool,
     division: Division,
     fingerprint: Option<Fingerprint>,
 }
@@ -482,10 +488,11 @@ struct Served<'a> {
 impl Served<'_> {
     fn say(&self) {
         tracing::info!(addresses = self.addresses, driver = self.worker.driver, "serving");
-        if self.worker.memory_limit.is_some() && self.worker.driver != "soft" {
+        let is_limited = self.worker.memory_limit.is_some() || self.is_of_pool;
+        if is_limited && !self.asks_nvml && self.worker.driver != "soft" {
             tracing::info!(
-                "device memory is limited by what sessions ask the driver for; what NVML says of their processes is \
-                 not compared with that"
+                "device memory is limited by what sessions ask the driver for, and without NVML that is not held \
+                 against what the driver says of their workers; see --nvml"
             );
         }
         if self.is_of_pool && self.division == Division::Off {
@@ -739,7 +746,8 @@ fn nvml(named: Option<&str>, driver: &str) -> Result<Option<PathBuf>, String> {
             if found.is_none() {
                 tracing::info!(
                     "no libnvidia-ml.so.1 of NVIDIA's was found: how busy GPUs are is not known where their time is \
-                     not divided; see --nvml"
+                     not divided, and ledgers of sessions with a limit on memory are not held against what the \
+                     driver says; see --nvml"
                 );
             }
             Ok(found)

@@ -9,6 +9,7 @@ pub enum Unit {
     Nanoseconds,
     /// Not a sum: what is now.
     Picoseconds,
+    BytesNow,
     /// Not a sum: a time of the system's monotonic clock in nanoseconds, or 0. For who reads the page, not for metrics.
     Moment,
 }
@@ -108,6 +109,10 @@ events! {
         LEASES: Count, "leases", "LEASES";
         /// time of the GPU that the session had; the arbiter of shares adds to it
         GPU_TIME: Nanoseconds, "gpu_time", "GPU TIME";
+        /// how often the driver was found to have given more memory than the session's ledger counts
+        MEMORY_DRIFTS: Count, "memory_drifts", "DRIFTS";
+        /// memory that the driver has given and the session's ledger lacks now, what is tolerated included
+        MEMORY_LACKING: BytesNow, "memory_lacking_bytes", "LACKING";
         /// what telling costs a command, as measured when the worker started
         COST: Picoseconds, "telemetry_cost_picoseconds", "PROBES";
     }

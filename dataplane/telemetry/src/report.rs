@@ -217,7 +217,12 @@ impl Session {
     #[must_use]
     pub fn told(&self, event: Event) -> Option<u64> {
         let is_of_arbiter = [of_session::GPU_TIME, of_session::LEASES, of_session::LEASE_OVERRUN].contains(&event);
-        (!is_of_arbiter || self.gpu_time_is_known()).then(|| self.counter(event))
+        let is_of_drift = [of_session::MEMORY_DRIFTS, of_session::MEMORY_LACKING].contains(&event);
+        let is_known = match is_of_arbiter {
+            true => self.gpu_time_is_known(),
+            false => !is_of_drift || self.counters.contains_key(event.name),
+        };
+        is_known.then(|| self.counter(event))
     }
 
     #[must_use]

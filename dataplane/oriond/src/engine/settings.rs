@@ -27,6 +27,8 @@ pub struct Settings {
     pub stats: Option<PathBuf>,
     pub metrics: Option<SocketAddr>,
     pub is_software: bool,
+    /// Whether every session has a limit on memory; one by a lease has one anyway.
+    pub has_memory_limit: bool,
     /// NVIDIA's library for management, which is asked how busy GPUs are.
     pub nvml: Option<PathBuf>,
     /// About whoever comes over a network, where somebody can.

@@ -1,13 +1,15 @@
 //! Whether the ledger and the driver agree on what a session's worker uses.
 //!
 //! The software GPU is asked what it has given this process. NVIDIA's driver tells of a GPU as a whole, and of
-//! processes only through NVML, which a sealed worker does not reach: there nothing is compared, and oriond says so at
-//! its start.
+//! processes only through NVML, which a sealed worker does not reach: there oriond asks, in
+//! `engine/watch/held.rs`.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use orion_cuda::sys::CUdevice;
+use orion_telemetry::OwnPage;
+use orion_telemetry::events::of_session;
 
 use crate::worker::state::accounts::lock;
 use crate::worker::state::ledger::Ledger;
@@ -36,7 +38,10 @@ impl Seen {
         self.same = if is_same { self.same + 1 } else { 0 };
         let lacks = driver.saturating_sub(ledger);
         let is_drift = lacks > UNDER_WAY_MAX || lacks > 0 && self.same >= STEADY;
-        (is_drift && !std::mem::replace(&mut self.told, is_drift)).then_some(lacks)
+        // It is over when nothing is lacking, and not when something else is under way beside it.
+        let was_told = self.told;
+        self.told = is_drift || was_told && lacks > 0;
+        (is_drift && !was_told).then_some(lacks)
     }
 }
 
@@ -54,18 +59,21 @@ pub struct Drift {
     devices: Vec<Of>,
     next: Instant,
     /// How often the ledger was found to lack something.
-    pub found: u64,
+    found: u64,
+    /// Where that is told, and how much it lacks now: nobody else writes these words.
+    page: OwnPage,
 }
 
 impl Drift {
-    pub fn new(ledger: Arc<Mutex<Ledger>>, devices: &[CUdevice], vgpus: &[Vgpu]) -> Drift {
+    pub fn new(ledger: Arc<Mutex<Ledger>>, devices: &[CUdevice], vgpus: &[Vgpu], page: OwnPage) -> Drift {
         let of = |device: &CUdevice| Of {
             device: *device,
             before: orion_soft::device::used_bytes(*device),
             vgpus: (0..vgpus.len()).filter(|vgpu| vgpus[*vgpu].device == *device).collect(),
             seen: Seen::default(),
         };
-        Drift { ledger, devices: devices.iter().map(of).collect(), next: Instant::now() + LOOK_INTERVAL, found: 0 }
+        let devices = devices.iter().map(of).collect();
+        Drift { ledger, devices, next: Instant::now() + LOOK_INTERVAL, found: 0, page }
     }
 
     /// What to tell the operator, if it is time to look and there is anything.
@@ -74,11 +82,12 @@ impl Drift {
             return None;
         }
         self.next = Instant::now() + LOOK_INTERVAL;
-        let mut lines = Vec::new();
+        let (mut lines, mut lacking) = (Vec::new(), 0);
         for of in &mut self.devices {
             // In this order: what is given back in between is no drift.
             let ledger = of.vgpus.iter().map(|vgpu| lock(&self.ledger).used(*vgpu)).sum();
             let driver = orion_soft::device::used_bytes(of.device).saturating_sub(of.before);
+            lacking += driver.saturating_sub(ledger);
             if let Some(lacks) = of.seen.lacks(driver, ledger) {
                 self.found += 1;
                 let (device, found) = (of.device, self.found);
@@ -88,6 +97,8 @@ impl Drift {
                 ));
             }
         }
+        self.page.set(of_session::MEMORY_DRIFTS, self.found);
+        self.page.set(of_session::MEMORY_LACKING, lacking);
         (!lines.is_empty()).then(|| lines.join("; "))
     }
 }
@@ -102,6 +113,9 @@ mod tests {
         let looks = [(10, 10), (20, 10), (30, 30), (30, 20), (30, 20), (30, 20), (30, 20), (30, 20)];
         let told: Vec<_> = looks.iter().map(|(driver, ledger)| seen.lacks(*driver, *ledger)).collect();
         assert_eq!(told, [None, None, None, None, None, None, Some(10), None]);
+        // Nor while something else is under way; it is over, and comes again.
+        assert!([40, 40, 40, 40, 40].iter().all(|driver| seen.lacks(*driver, 20).is_none()));
+        assert_eq!([seen.lacks(30, 30), seen.lacks(2 << 30, 30)], [None, Some((2 << 30) - 30)]);
         // What pools hold the ledger counts and the driver need not.
         assert_eq!(Seen::default().lacks(0, 1 << 40), None);
         assert_eq!(Seen::default().lacks(1 << 30, 0), Some(1 << 30));

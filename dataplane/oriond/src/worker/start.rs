@@ -288,10 +288,12 @@ pub fn main(control: OwnedFd, options: &Options) -> Result<(), String> {
     // The page stays mapped, and the descriptor is not kept.
     let meter = Meter::map(fds.pop().ok_or("the assignment came without a meter")?.as_fd())
         .map_err(|e| format!("mapping the meter failed: {e}"))?;
-    let stats = OwnPage::map(fds.pop().ok_or("the assignment came without a page for statistics")?.as_fd())
-        .map_err(|e| format!("mapping the page for statistics failed: {e}"))?;
+    let page = fds.pop().ok_or("the assignment came without a page for statistics")?;
+    let map = || OwnPage::map(page.as_fd()).map_err(|e| format!("mapping the page for statistics failed: {e}"));
+    let (stats, of_drift) = (map()?, map()?);
+    drop(page);
     stats.set(of_session::COST, warm.stats_cost);
-    let shown = Shown { meter: Arc::new(meter), stats: Recorder::new(stats, assign.session) };
+    let shown = Shown { meter: Arc::new(meter), stats: Recorder::new(stats, assign.session), of_drift };
     let mut warm = warm;
     let bell = match lent {
         None => None,
@@ -324,6 +326,8 @@ struct Given {
 struct Shown {
     meter: Arc<Meter>,
     stats: Recorder,
+    /// The same page, for the thread that holds the ledger against the driver.
+    of_drift: OwnPage,
 }
 
 fn fail(control: &OwnedFd, reason: String) -> Result<(), String> {
@@ -338,7 +342,7 @@ fn serve(
     assign: &Assign,
     control: &OwnedFd,
     attachment: Attachment,
-    Shown { meter, stats }: Shown,
+    Shown { meter, stats, of_drift }: Shown,
     Given { seats, bell }: Given,
     options: &Options,
 ) -> Result<(), String> {
@@ -386,7 +390,8 @@ fn serve(
     let output = output::Output::capture(events.clone()).map_err(|e| format!("capturing output failed: {e}"))?;
     attachment.started().map_err(|e| format!("starting the session failed: {e}"))?;
     let attachment = Arc::new(attachment);
-    let drift = ledger.filter(|_| is_software).map(|ledger| Drift::new(ledger, &warm.devices, &warm.vgpus));
+    let ledger = ledger.filter(|_| is_software);
+    let drift = ledger.map(|ledger| Drift::new(ledger, &warm.devices, &warm.vgpus, of_drift));
     watch(assign.session, Arc::clone(&attachment), warm.budget, drift)?;
     driver_log::listen(warm.driver);
     let devices = warm.vgpus.iter().map(|vgpu| vgpu.device).collect::<Vec<_>>();

@@ -73,6 +73,8 @@ pub struct Door {
     offer: Option<Offer>,
     curious: Vec<u32>,
     one_tenant: bool,
+    /// Every session has a limit on memory, and not only who has a lease.
+    has_memory_limit: bool,
     /// Shares of GPUs' time, and who keeps sessions to them.
     time: policy::Policy,
     arbiters: Arbiters,
@@ -109,7 +111,7 @@ impl Door {
         directory: Arc<Directory>,
     ) -> Result<Door, String> {
         let listeners = Listeners::open(&settings)?;
-        let Settings { token, sessions_max, warm, prestart, cells, time, .. } = settings;
+        let Settings { token, sessions_max, warm, prestart, cells, time, has_memory_limit, .. } = settings;
         Ok(Door {
             policy: Policy { token, sessions_max },
             leases,
@@ -122,6 +124,7 @@ impl Door {
             offer: None,
             curious: Vec::new(),
             one_tenant: cells.seal.one_tenant,
+            has_memory_limit,
             time,
             arbiters: Arbiters::new(time.arbiter),
             workers: Workers::new(Sizes { warm, prestart, sessions_max }, nursery.clone()),
@@ -785,7 +788,8 @@ impl Door {
             meter,
             seats,
         };
-        self.directory.begins(session, watched(&begun, &g.socket, pid, page, g.peer, g.carrier));
+        let is_limited = self.has_memory_limit || begun.has_leased_vgpus();
+        self.directory.begins(session, watched(&begun, &g.socket, pid, page, g.peer, g.carrier, is_limited));
         self.sessions.begin(session, begun);
         if local {
             // From here on client and worker talk to each other. Our copy of the socket tells when the client goes.
@@ -807,6 +811,7 @@ fn watched(
     page: Page,
     peer: Peer,
     carrier: &'static Carrier,
+    is_limited: bool,
 ) -> Watched {
     let (client, lease) = (&session.client, session.lease.as_ref().map(|held| &held.lease));
     Watched {
@@ -823,6 +828,7 @@ fn watched(
         begun: Instant::now(),
         page,
         meter: Arc::clone(&session.meter),
+        is_limited,
         carried: OnceLock::new(),
         place: OnceLock::new(),
         seats: session.seats.clone(),

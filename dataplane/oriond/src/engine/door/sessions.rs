@@ -43,6 +43,11 @@ pub struct Session {
 }
 
 impl Session {
+    /// Each of which has so much memory.
+    pub fn has_leased_vgpus(&self) -> bool {
+        self.lease.as_ref().is_some_and(|held| !held.lease.vgpus.is_empty())
+    }
+
     /// What its vGPUs use, in the order of what is offered.
     fn uses(&self, number: u64, directory: &Directory) -> Vec<Use> {
         let busy = directory.busy_percents(number);

@@ -11,6 +11,7 @@ use orion_telemetry::{Page, probe};
 use orion_wire::agent::Gpu;
 use orion_wire::lease::gpu_name;
 
+use super::held::Held;
 use super::system;
 use super::utilization::Utilization;
 use crate::engine::carrier::contract;
@@ -50,6 +51,8 @@ pub struct Watched {
     pub begun: Instant,
     pub page: Page,
     pub meter: Arc<Meter>,
+    /// Whether it has a limit on memory, and so a ledger.
+    pub is_limited: bool,
     pub carried: OnceLock<Weak<dyn contract::Session>>,
     pub place: OnceLock<system::Place>,
     /// Where the time of its GPUs is divided.
@@ -92,6 +95,10 @@ impl Directory {
 
     pub fn begins(&self, session: u64, watched: Watched) {
         probe::session_begin(session, watched.worker_pid as u64);
+        if watched.is_limited {
+            // It may have to be loaded, which takes longer than the worker does.
+            self.utilization.look();
+        }
         self.sessions().insert(session, Arc::new(watched));
     }
 
@@ -108,13 +115,17 @@ impl Directory {
 
     /// Its worker has said on which GPUs its vGPUs lie.
     pub fn has_vgpus(&self, session: u64, vgpus: Vec<OnGpu>) {
-        if let Some(watched) = self.sessions().get(&session) {
-            let _ = watched.vgpus.set(vgpus);
+        let Some(watched) = self.sessions().get(&session).map(Arc::clone) else { return };
+        let gpus: Vec<String> = vgpus.iter().map(|on| gpu_name(&on.uuid)).collect();
+        if watched.vgpus.set(vgpus).is_ok() && watched.is_limited {
+            let meter = Arc::clone(&watched.meter);
+            self.utilization.holds(session, Held::new(session, watched.worker_pid as u32, meter, &gpus));
         }
     }
 
     pub fn ends(&self, session: u64) {
         if self.sessions().remove(&session).is_some() {
+            self.utilization.lets_go(session);
             probe::session_end(session);
         }
     }
@@ -134,7 +145,8 @@ impl Directory {
             self.sessions().iter().filter(|(_, w)| is_seen(w)).map(|(n, w)| (*n, Arc::clone(w))).collect();
         let left_out = seen.len().saturating_sub(SESSIONS_MAX) as u64;
         seen.truncate(SESSIONS_MAX);
-        let report = |(number, watched): (u64, Arc<Watched>)| watched.report(number, &self.utilization);
+        let report =
+            |(number, watched): (u64, Arc<Watched>)| watched.report(number, &self.utilization, self.is_software);
         let sessions: Vec<Session> = seen.into_iter().map(report).collect();
         Report {
             version: VERSION,
@@ -176,8 +188,9 @@ impl Directory {
 }
 
 impl Watched {
-    fn report(&self, number: u64, utilization: &Utilization) -> Session {
+    fn report(&self, number: u64, utilization: &Utilization, is_software: bool) -> Session {
         let metered = self.meter.read();
+        let used = self.used(&metered, utilization);
         let place = self.place.get_or_init(|| system::place(self.local_pid));
         let carried = self.carried.get().and_then(Weak::upgrade);
         let mut session = Session {
@@ -195,7 +208,7 @@ impl Watched {
             age_ms: self.begun.elapsed().as_millis() as u64,
             worker_pid: self.worker_pid,
             entitled_percent: self.ratio,
-            memory: metered.iter().map(|r| Memory { used: r.used, limit: r.total }).collect(),
+            memory: metered.iter().zip(used).map(|(r, used)| Memory { used, limit: r.total }).collect(),
             cores: system::cores(self.worker_pid),
             wire: carried.as_ref().and_then(|carried| carried.wire()),
             connections: carried.map_or_else(Vec::new, |carried| carried.connections()),
@@ -206,7 +219,38 @@ impl Watched {
         let busy = self.busy_percents(&metered, utilization);
         session.vgpus = vgpus.iter().zip(busy).map(|(on, busy_percent)| Vgpu { gpu: on.gpu, busy_percent }).collect();
         self.tell_of_time(&mut session);
+        self.tell_of_drift(number, &mut session, utilization, is_software);
         session
+    }
+
+    /// What a ledger counts; where there is none, what the driver says of the worker's process; else what the worker
+    /// has said of the whole GPU.
+    fn used(&self, metered: &[Reading], utilization: &Utilization) -> Vec<u64> {
+        let vgpus = self.vgpus.get().map_or(&[][..], Vec::as_slice);
+        let of_process = |vgpu: usize| {
+            let on = vgpus.get(vgpu).filter(|_| !self.is_limited)?;
+            utilization.memory_of(&gpu_name(&on.uuid), self.worker_pid as u32)
+        };
+        metered.iter().enumerate().map(|(vgpu, reading)| of_process(vgpu).unwrap_or(reading.used)).collect()
+    }
+
+    /// The software GPU's worker compares by itself, and with another driver oriond does. What nobody compares is not
+    /// told.
+    fn tell_of_drift(&self, number: u64, session: &mut Session, utilization: &Utilization, is_software: bool) {
+        if self.is_limited && is_software {
+            return;
+        }
+        let drifts = utilization.drifts(number);
+        let words = [
+            (of_session::MEMORY_DRIFTS, drifts.map(|its| its.drifts)),
+            (of_session::MEMORY_LACKING, drifts.map(|its| its.lacking_bytes)),
+        ];
+        for (event, word) in words {
+            match word {
+                Some(word) => session.counters.insert(event.name.to_owned(), word),
+                None => session.counters.remove(event.name),
+            };
+        }
     }
 
     /// What an arbiter counts where it divides a GPU's time; else what the driver says of the worker's process; else
@@ -269,6 +313,7 @@ pub mod tests {
             begun: Instant::now(),
             page: Page::create().expect("a page"),
             meter: Arc::new(Meter::create().expect("a page")),
+            is_limited: false,
             carried: OnceLock::new(),
             place: OnceLock::new(),
             seats: None,
@@ -303,6 +348,22 @@ pub mod tests {
         assert_eq!(session.vgpus, [Vgpu { gpu: 3, busy_percent: Some(41) }; 2]);
         assert!(session.gpu_time_is_known());
         assert_eq!((session.counter(of_session::GPU_TIME), session.counter(of_session::LEASES)), (700, 0));
+    }
+
+    #[test]
+    fn drift_is_told_of_sessions_that_somebody_compares() {
+        let told = |is_software: bool, is_limited: bool| {
+            let directory = Directory::new(Utilization::default(), is_software);
+            directory.begins(1, Watched { is_limited, ..watched(Source::User(7)) });
+            let page = OwnPage::map(directory.sessions()[&1].page.fd()).expect("the worker's end");
+            page.set(of_session::MEMORY_DRIFTS, 2);
+            page.set(of_session::MEMORY_LACKING, 9);
+            directory.has_vgpus(1, vec![on(3, None)]);
+            let session = directory.report(Sees::All).sessions.remove(0);
+            [of_session::MEMORY_DRIFTS, of_session::MEMORY_LACKING].map(|event| session.told(event))
+        };
+        assert_eq!(told(true, true), [Some(2), Some(9)]);
+        assert_eq!([told(true, false), told(false, true), told(false, false)], [[None; 2]; 3]);
     }
 
     #[test]

@@ -197,7 +197,7 @@ impl Sessions {
     fn of_sessions(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         for event in of_session::ALL.iter().filter(|event| event.unit != Unit::Moment) {
             let (name, unit) = (name(*event), unit(*event));
-            let is_sum = event.unit != Unit::Picoseconds;
+            let is_sum = !matches!(event.unit, Unit::Picoseconds | Unit::BytesNow);
             let kind = if is_sum { MetricType::Counter } else { MetricType::Gauge };
             let mut family = encoder.encode_descriptor(&name, event.what, unit.as_ref(), kind)?;
             // What nobody counts is not 0.
@@ -298,7 +298,8 @@ fn used(session: &Session) -> impl Iterator<Item = (Class, &orion_telemetry::rep
 
 /// Bytes say so themselves, by their unit.
 fn name(event: Event) -> String {
-    let name = if event.unit == Unit::Bytes { event.name.trim_end_matches("_bytes") } else { event.name };
+    let is_of_bytes = matches!(event.unit, Unit::Bytes | Unit::BytesNow);
+    let name = if is_of_bytes { event.name.trim_end_matches("_bytes") } else { event.name };
     match name {
         "bytes" => "session_moved".to_owned(),
         name => format!("session_{name}"),
@@ -308,7 +309,7 @@ fn name(event: Event) -> String {
 fn unit(event: Event) -> Option<Of> {
     match event.unit {
         Unit::Nanoseconds => Some(Of::Seconds),
-        Unit::Bytes => Some(Of::Bytes),
+        Unit::Bytes | Unit::BytesNow => Some(Of::Bytes),
         Unit::Count | Unit::Picoseconds | Unit::Moment => None,
     }
 }

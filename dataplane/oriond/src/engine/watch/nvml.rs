@@ -1,4 +1,5 @@
-//! NVIDIA's library for management, as far as it is asked: which processes keep a GPU how busy.
+//! NVIDIA's library for management, as far as it is asked: which processes keep a GPU how busy, and what they have of
+//! its memory.
 
 // UNSAFETY: loads a shared library and calls it.
 
@@ -18,6 +19,8 @@ const UUID_BYTES: usize = 96;
 const GPUS_MAX: u32 = 64;
 /// Processes on one GPU, and what NVML may say of them at once.
 const ROWS_MAX: usize = 1 << 14;
+/// `NVML_VALUE_NOT_AVAILABLE`.
+const NOT_AVAILABLE: c_ulonglong = c_ulonglong::MAX;
 /// What is told is of so long.
 const LAST: Duration = Duration::from_secs(1);
 
@@ -66,6 +69,8 @@ pub struct Gpu {
     pub used_bytes: Option<u64>,
     /// Of its processes, by pid as this process sees them.
     pub processes: BTreeMap<u32, u32>,
+    /// Bytes of those that are listed, where NVML says them.
+    pub memory: BTreeMap<u32, u64>,
 }
 
 impl Nvml {
@@ -135,27 +140,28 @@ impl Nvml {
         let uuid = unsafe { CStr::from_ptr(text.as_ptr()) }.to_str().ok()?.to_owned();
         let percent = |rate: c_uint| (has_rates && rate <= 100).then_some(rate);
         let busy_percent = percent(rates[0]);
+        // SAFETY: a device, and room for as many rows as are said.
+        let listed = rows(|count, rows| unsafe { (self.processes)(device, count, rows) }).unwrap_or_default();
         let gpu = Gpu {
             busy_percent,
             memory_busy_percent: percent(rates[1]),
             // Total, free, used.
             used_bytes: has_memory.then_some(memory[2]),
-            processes: self.processes_of(device, busy_percent),
+            processes: self.processes_of(device, &listed, busy_percent),
+            memory: memory_of(&listed),
         };
         Some((uuid, gpu))
     }
 
     /// Who is listed and was not seen to work was idle. Where parts are not told, one who is alone has all of it.
-    fn processes_of(&self, device: Handle, busy_percent: Option<u32>) -> BTreeMap<u32, u32> {
-        // SAFETY: a device, and room for as many rows as are said.
-        let listed = rows(|count, rows| unsafe { (self.processes)(device, count, rows) }).unwrap_or_default();
+    fn processes_of(&self, device: Handle, listed: &[Process], busy_percent: Option<u32>) -> BTreeMap<u32, u32> {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().saturating_sub(LAST);
         let since_us = since.as_micros() as c_ulonglong;
-        // SAFETY: as above.
+        // SAFETY: a device, and room for as many rows as are said.
         let samples = rows(|count, rows| unsafe { (self.samples)(device, rows, count, since_us) });
-        match (samples, &listed[..]) {
+        match (samples, listed) {
             (Ok(mut samples), _) => {
-                let mut found: BTreeMap<u32, u32> = listed.iter().map(|process: &Process| (process.pid, 0)).collect();
+                let mut found: BTreeMap<u32, u32> = listed.iter().map(|process| (process.pid, 0)).collect();
                 // The newest of a process is last; a driver has been seen to say numbers above 100.
                 samples.sort_by_key(|sample: &Sample| sample.unix_us);
                 found.extend(samples.iter().filter(|s| s.percent[0] <= 100).map(|s| (s.pid, s.percent[0])));
@@ -172,6 +178,16 @@ impl Drop for Nvml {
         // SAFETY: it was initialised, and is asked nothing any more.
         unsafe { (self.shutdown)() };
     }
+}
+
+/// One that is listed twice, for parts of a GPU say, has what is said of both.
+fn memory_of(listed: &[Process]) -> BTreeMap<u32, u64> {
+    let mut memory = BTreeMap::new();
+    for process in listed.iter().filter(|process| process.used != NOT_AVAILABLE) {
+        let bytes: &mut u64 = memory.entry(process.pid).or_default();
+        *bytes = bytes.saturating_add(process.used);
+    }
+    memory
 }
 
 /// As many as there are; none is an answer.
