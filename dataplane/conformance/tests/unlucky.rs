@@ -23,6 +23,19 @@ fn a_thread_that_is_cancelled_ends_behind_its_call() {
     }
 }
 
+/// What Orion sends, wakes, ends and closes is its own alone: the numbers may be files of the program's by now.
+#[test]
+fn a_program_that_closes_all_descriptors_has_their_numbers_for_itself() {
+    let source = orion_built::root().join("dataplane/conformance/circumstances/reused.py");
+    for transport in ["shm", "tcp"] {
+        let mut run = orion::command(transport, "python3".as_ref(), &[source.to_str().expect("a name of letters")]);
+        let output = run.output().expect("orion-run starts");
+        let said = String::from_utf8_lossy(&output.stdout);
+        let wanted = "files [], sockets [], the child's kept, calls came back with errors\n";
+        assert!(output.status.success() && said == wanted, "over {transport}: {said}{}", orion::complaint(&output));
+    }
+}
+
 /// Coroutines have as little, and so have threads of `PTHREAD_STACK_MIN`.
 #[test]
 fn no_call_takes_16_kib_of_its_threads_stack() {

@@ -20,6 +20,7 @@ pub mod client;
 pub mod environment;
 pub mod fds;
 pub mod gather;
+pub mod kept;
 pub mod lanes;
 pub mod lease;
 pub mod mirror;

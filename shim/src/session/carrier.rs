@@ -14,6 +14,7 @@ use orion_tls::trust::Trust;
 use orion_transport::carrier::{self, Death, Listener};
 use orion_transport::client::{Caller, NoSession, Server, Tuning, log};
 use orion_transport::environment;
+use orion_transport::kept::Identity;
 use orion_transport::proof::Token;
 use orion_transport::socket::objection_to_folder;
 use orion_wire::Pages;
@@ -248,10 +249,11 @@ pub fn is_awaited(s: &Session, more: bool) {
 
 /// Closes the child's copy of the main socket: it would keep the session alive after its owner has died. Bulk
 /// connections need not be closed, the server ends them with the main one. For the `pthread_atfork` handler: nothing
-/// but `close` is called.
+/// but `fstat` and `close` is called.
 pub fn forget_in_child(s: &Session) {
     let socket = s.carrier.socket.swap(-1, Ordering::Relaxed);
-    if socket >= 0 {
+    // The program may have closed it, and have the number for something else.
+    if socket >= 0 && Identity::of(socket) == s.carrier.identity {
         // SAFETY: in the child nobody uses this descriptor any more; the parent's is another.
         unsafe { libc::close(socket) };
     }

@@ -5,11 +5,13 @@ use std::sync::atomic::AtomicI32;
 use std::sync::{Arc, Once};
 
 use orion_transport::carrier;
+use orion_transport::kept::Identity;
 
 pub struct Carrier {
     pub connection: Arc<dyn carrier::Carrier>,
-    /// The session's main socket, for a forked child.
+    /// The session's main socket, for a forked child, and what it is.
     pub socket: AtomicI32,
+    pub identity: Option<Identity>,
     /// That it is lost has been said.
     pub told: Once,
 }
@@ -17,6 +19,6 @@ pub struct Carrier {
 impl Carrier {
     pub fn new(connection: Arc<dyn carrier::Carrier>) -> Carrier {
         let main: RawFd = connection.sockets()[0];
-        Carrier { connection, socket: AtomicI32::new(main), told: Once::new() }
+        Carrier { connection, socket: AtomicI32::new(main), identity: Identity::of(main), told: Once::new() }
     }
 }

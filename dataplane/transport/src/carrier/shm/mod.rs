@@ -20,6 +20,7 @@ use crate::client::handshake::{
     Caller, Greeted, NoSession, Tuning, greet, layout, map_heap, mapping_failed, shutdown, start,
 };
 use crate::fds;
+use crate::kept::{self, Identity};
 use crate::scatter::Listener;
 use crate::socket::{connect_local, peer_credentials};
 
@@ -121,13 +122,20 @@ fn connect(server: &Server) -> Result<OwnedFd, String> {
 /// A session with a worker of this machine, which has its own copy of the socket.
 pub struct LocalSession {
     channel: Channel,
+    /// Whose number a program that closes all descriptors may have for its own.
+    identity: Option<Identity>,
     bell: Arc<dyn Bell>,
     lost: Lost,
 }
 
 impl LocalSession {
     pub fn new(channel: Channel, bell: Arc<dyn Bell>) -> LocalSession {
-        LocalSession { channel, bell, lost: Lost::default() }
+        let identity = Identity::of(channel.as_fd().as_raw_fd());
+        LocalSession { channel, identity, bell, lost: Lost::default() }
+    }
+
+    fn is_there(&self) -> bool {
+        Identity::of(self.channel.as_fd().as_raw_fd()) == self.identity
     }
 }
 
@@ -141,6 +149,9 @@ impl Carrier for LocalSession {
     }
 
     fn death(&self) -> Option<&Death> {
+        if !self.lost.is_set() && !self.is_there() {
+            self.lost.set(kept::closed().into());
+        }
         if !self.lost.is_set() {
             let mut byte = 0u8;
             // SAFETY: looks at one byte of a socket we own, into a local.
@@ -166,11 +177,16 @@ impl Carrier for LocalSession {
 
     fn close(&self) {
         self.lost.set(Death::Closed);
-        shutdown(self.channel.as_fd());
+        if self.is_there() {
+            shutdown(self.channel.as_fd());
+        }
     }
 
     /// It is in the socket when this returns, ahead of whatever is sent by the rings.
     fn hand_over(&self, descriptor: BorrowedFd<'_>) -> io::Result<()> {
+        if !self.is_there() {
+            return Err(kept::closed());
+        }
         fds::send_some(self.channel.as_fd(), &[0], &[descriptor], libc::MSG_DONTWAIT).map(drop)
     }
 

@@ -4,7 +4,7 @@
 //! is something, or until somebody begins to wait: then it is woken at once, and is up by the time that the answer
 //! comes.
 
-// UNSAFETY: makes an eventfd, writes to it and reads it.
+// UNSAFETY: makes a pipe, writes to it and reads it.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -14,11 +14,15 @@ use std::time::{Duration, Instant};
 use orion_ring::{Spin, load};
 
 use super::patience::{Patience, looks_readable, poll, readable};
+use crate::kept::Kept;
 
 /// Who has just been answered often asks again: for so long the receiving thread looks all the same. A training step
 /// that reads its loss waits three times, with up to a millisecond in between; with 200 us here such steps took 10 %
 /// longer.
 const ASKS_AGAIN: Duration = Duration::from_millis(2);
+
+/// What is written to wake a thread.
+static BYTE: u8 = 1;
 
 pub struct Awaited {
     waiting: AtomicU32,
@@ -26,18 +30,20 @@ pub struct Awaited {
     begun: AtomicU32,
     /// The receiving thread sleeps, and wants to be woken when somebody begins to wait.
     asleep: AtomicBool,
-    bell: OwnedFd,
+    /// A pipe, whose two ends are told from what the program may have had their numbers for.
+    bell: (Kept, Kept),
 }
 
 impl Awaited {
     pub fn new() -> io::Result<Awaited> {
-        // SAFETY: a plain call, and a descriptor that is nobody else's.
+        // SAFETY: a plain call, and descriptors that are nobody else's.
         let bell = unsafe {
-            let fd = libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK);
-            if fd < 0 {
+            let mut ends = [0; 2];
+            if libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) != 0 {
                 return Err(io::Error::last_os_error());
             }
-            OwnedFd::from_raw_fd(fd)
+            let [heard, rung] = ends.map(|end| Kept::from(OwnedFd::from_raw_fd(end)));
+            (heard, rung)
         };
         Ok(Awaited { waiting: AtomicU32::new(0), begun: AtomicU32::new(0), asleep: AtomicBool::new(false), bell })
     }
@@ -50,10 +56,10 @@ impl Awaited {
         if self.asleep.load(Ordering::SeqCst)
             && load::core_is_free(Instant::now())
             && self.asleep.swap(false, Ordering::SeqCst)
+            && self.bell.1.is_there()
         {
-            let one = 1u64;
-            // SAFETY: eight bytes. Where it fails the receiving thread is woken by what it waits for.
-            unsafe { libc::write(self.bell.as_raw_fd(), (&raw const one).cast(), 8) };
+            // SAFETY: a byte. Where it fails the receiving thread is woken by what it waits for.
+            unsafe { libc::write(self.bell.1.as_raw_fd(), std::ptr::from_ref(&BYTE).cast(), 1) };
         }
     }
 
@@ -74,15 +80,15 @@ impl Awaited {
     /// is the first.
     fn sleep(&self, socket: &OwnedFd, begun: u32) -> bool {
         self.asleep.store(true, Ordering::SeqCst);
-        let mut entries = [readable(socket), readable(&self.bell)];
+        let mut entries = [readable(socket), readable(&self.bell.0)];
         if self.begun.load(Ordering::SeqCst) == begun || !load::core_is_free(Instant::now()) {
             poll(&mut entries, -1);
         }
         self.asleep.store(false, Ordering::SeqCst);
-        if entries[1].revents != 0 {
-            let mut count = 0u64;
-            // SAFETY: eight bytes.
-            unsafe { libc::read(self.bell.as_raw_fd(), (&raw mut count).cast(), 8) };
+        if entries[1].revents != 0 && self.bell.0.is_there() {
+            let mut bytes = [0u8; 64];
+            // SAFETY: as many bytes as there are.
+            unsafe { libc::read(self.bell.0.as_raw_fd(), bytes.as_mut_ptr().cast(), bytes.len()) };
         }
         entries[0].revents != 0
     }

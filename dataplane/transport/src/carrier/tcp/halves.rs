@@ -3,12 +3,13 @@
 // UNSAFETY: sends from and receives into ring and heap memory by address.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd};
 
 use orion_ring::Spin;
 use orion_tls::handshake::Secured;
 
 use super::patience::Patience;
+use crate::kept::Kept;
 use crate::sealed::{Heard, Opening, Sealing};
 use crate::standstill::Standstill;
 
@@ -38,15 +39,17 @@ impl Sender {
     }
 
     /// Looks whether the other side takes what was sent, where that is due. Called while there is nothing to send.
-    pub fn look(&mut self, socket: &OwnedFd) {
-        self.standstill.look(socket.as_fd());
+    pub fn look(&mut self, socket: &Kept) {
+        if socket.is_there() {
+            self.standstill.look(socket.as_fd());
+        }
     }
 
     /// Sends from the beginning of the parts, and answers how many of their bytes that was.
     ///
     /// # Safety
     /// The parts are readable.
-    pub unsafe fn send(&mut self, socket: &OwnedFd, parts: &[libc::iovec]) -> io::Result<usize> {
+    pub unsafe fn send(&mut self, socket: &Kept, parts: &[libc::iovec]) -> io::Result<usize> {
         // SAFETY: the caller vouches for the parts.
         let Some(sealing) = &mut self.sealing else {
             return unsafe { send_parts(socket, parts, &mut self.standstill) };
@@ -69,7 +72,7 @@ impl Receiver {
     /// `to` is valid for `len` bytes.
     pub unsafe fn receive_some(
         &mut self,
-        socket: &OwnedFd,
+        socket: &Kept,
         to: *mut u8,
         len: usize,
         flags: i32,
@@ -101,7 +104,7 @@ impl Receiver {
     /// `to` is valid for `len` bytes.
     pub unsafe fn receive_all(
         &mut self,
-        socket: &OwnedFd,
+        socket: &Kept,
         to: *mut u8,
         len: usize,
         flags: i32,
@@ -118,7 +121,8 @@ impl Receiver {
 
 /// # Safety
 /// The parts are readable.
-unsafe fn send_parts(socket: &OwnedFd, parts: &[libc::iovec], standstill: &mut Standstill) -> io::Result<usize> {
+unsafe fn send_parts(socket: &Kept, parts: &[libc::iovec], standstill: &mut Standstill) -> io::Result<usize> {
+    socket.check()?;
     standstill.sent();
     // SAFETY: an all-zero msghdr is valid.
     let mut msg: libc::msghdr = unsafe { std::mem::zeroed() };
@@ -145,7 +149,7 @@ unsafe fn send_parts(socket: &OwnedFd, parts: &[libc::iovec], standstill: &mut S
 /// # Safety
 /// `to` is valid for `len` bytes.
 unsafe fn receive_some(
-    socket: &OwnedFd,
+    socket: &Kept,
     to: *mut u8,
     len: usize,
     flags: i32,
@@ -153,6 +157,7 @@ unsafe fn receive_some(
 ) -> io::Result<usize> {
     let mut wait = libc::MSG_DONTWAIT;
     loop {
+        socket.check()?;
         // SAFETY: the caller vouches for the range.
         let n = unsafe { libc::recv(socket.as_raw_fd(), to.cast(), len, wait) };
         if n > 0 {
@@ -175,7 +180,7 @@ unsafe fn receive_some(
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::AsFd;
+    use std::os::fd::{AsFd, OwnedFd};
     use std::os::unix::net::UnixStream;
     use std::time::{Duration, Instant};
 
@@ -186,7 +191,7 @@ mod tests {
     fn a_silence_that_is_limited_ends_and_what_comes_in_time_is_received() {
         let (here, mut there) = UnixStream::pair().expect("a pair");
         receive_timeout(here.as_fd(), 1).expect("a limit");
-        let (here, mut byte) = (OwnedFd::from(here), 0u8);
+        let (here, mut byte) = (Kept::from(OwnedFd::from(here)), 0u8);
         let (_, mut receiver) = halves(None, 1);
         // SAFETY: one byte of a local.
         let mut receive =

@@ -39,6 +39,7 @@ use super::contract::{Attached, Carrier, Death, Security, Way};
 use crate::channel::Channel;
 use crate::client::handshake::{Caller, NoSession, Tuning, WELCOME_SECONDS_MAX, lost_during, say_if_late, shutdown};
 use crate::gather::Stripe;
+use crate::kept::Kept;
 use crate::lanes::{LANES_MAX, LaneCounts, Striper};
 use crate::proof::{LaneKey, Said, fresh_nonce, is_same};
 use crate::scatter::{Listener, Scatter};
@@ -121,14 +122,14 @@ pub fn carry(
 
     let (side, commands, scatter) = ApplicationSide::new(&memory, heap, listener, tuning)?;
     let link = Arc::new(TcpLink {
-        main,
+        main: main.into(),
         silence,
         side,
         lanes: (0..tuning.lanes.min(LANES_MAX)).map(|_| Lane::default()).collect(),
         lanes_ready: AtomicUsize::new(0),
         counts: LaneCounts::default(),
         barrier_waits: AtomicU32::new(0),
-        awaited: Awaited::new().map_err(|e| format!("creating an eventfd failed: {e}"))?,
+        awaited: Awaited::new().map_err(|e| format!("creating a pipe failed: {e}"))?,
         lane_spin: Spin::adaptive(LANE_SPIN.min(Duration::from_micros(tuning.spin_us))),
     });
     let belongs = Belongs { connect, way, session: welcome.session, key: lane_key };
@@ -210,7 +211,7 @@ fn unreachable(server: &Server, e: io::Error) -> String {
 }
 
 struct TcpLink {
-    main: OwnedFd,
+    main: Kept,
     silence: Option<Duration>,
     side: ApplicationSide,
     lanes: Vec<Lane>,
@@ -225,7 +226,7 @@ struct TcpLink {
 
 #[derive(Default)]
 struct Lane {
-    socket: Mutex<Option<Arc<OwnedFd>>>,
+    socket: Mutex<Option<Arc<Kept>>>,
     queue: Mutex<VecDeque<HeapRange>>,
     /// Chunks in `queue`, to spin on without the lock.
     queued: AtomicUsize,
@@ -242,10 +243,10 @@ impl TcpLink {
         if !self.side.lost.set(death) {
             return;
         }
-        shutdown(self.main.as_fd());
+        end(&self.main);
         for lane in &self.lanes {
             if let Some(socket) = lane.socket.lock().expect("nothing panics under this lock").as_ref() {
-                shutdown(socket.as_fd());
+                end(socket);
             }
             lane.filled.notify_all();
             lane.emptied.notify_all();
@@ -317,6 +318,13 @@ fn start_pumps(
         }
         Ok(())
     })
+}
+
+/// A connection, unless it is somebody else's by now.
+fn end(socket: &Kept) {
+    if socket.is_there() {
+        shutdown(socket.as_fd());
+    }
 }
 
 fn finish(link: &TcpLink, end: Result<(), Death>) {
@@ -437,7 +445,7 @@ fn wait_barrier(link: &TcpLink, scatter: &mut Scatter) -> Result<(), Death> {
 
 /// Both directions of one lane. A lane that cannot join is not used; one that breaks later ends the session.
 fn serve_lane(link: &Arc<TcpLink>, index: usize, belongs: &Belongs) {
-    let (hand, handed) = mpsc::channel::<(Arc<OwnedFd>, Receiver)>();
+    let (hand, handed) = mpsc::channel::<(Arc<Kept>, Receiver)>();
     let l = link.clone();
     // Before it joins: what has joined is sent to.
     let receiver = spawn(format!("orion-land-{index}"), move || {
@@ -451,13 +459,13 @@ fn serve_lane(link: &Arc<TcpLink>, index: usize, belongs: &Belongs) {
     let Ok(channel) = belongs.join(index) else { return };
     let (socket, secured) = channel.into_parts();
     let (mut sender, receiver) = halves(secured, LANE_BYTES);
-    let socket = Arc::new(socket);
+    let socket = Arc::new(Kept::from(socket));
     *link.lanes[index].socket.lock().expect("nothing panics under this lock") = Some(socket.clone());
     hand.send((socket.clone(), receiver)).expect("the thread waits for it");
     // Release pairs with the Acquire in `stripe`: the lane's socket is in place.
     link.lanes_ready.fetch_add(1, Ordering::Release);
     if link.lost() {
-        shutdown(socket.as_fd());
+        end(&socket);
     }
     while let Some(chunk) = link.lanes[index].take(link, || sender.look(&socket)) {
         if let Err(end) = send_chunk(link, &socket, &mut sender, chunk) {
@@ -498,7 +506,7 @@ impl Belongs {
     }
 }
 
-fn send_chunk(link: &TcpLink, socket: &OwnedFd, sender: &mut Sender, chunk: HeapRange) -> Result<(), Death> {
+fn send_chunk(link: &TcpLink, socket: &Kept, sender: &mut Sender, chunk: HeapRange) -> Result<(), Death> {
     let header = StreamHeader { frame: Frame::Chunk, len: chunk.bytes as u32, offset: chunk.offset }.encode();
     let from = link.side.heap.at(chunk.offset, chunk.bytes).ok_or(Fault("range outside the session's host heap"))?;
     let mut parts = [
@@ -522,7 +530,7 @@ fn send_chunk(link: &TcpLink, socket: &OwnedFd, sender: &mut Sender, chunk: Heap
     Ok(())
 }
 
-fn receive_chunks(link: &TcpLink, index: usize, socket: &OwnedFd, mut receiver: Receiver) -> Result<(), Death> {
+fn receive_chunks(link: &TcpLink, index: usize, socket: &Kept, mut receiver: Receiver) -> Result<(), Death> {
     let flags = socket::wait_for_all(socket.as_fd());
     let mut header = [0u8; STREAM_HEADER_BYTES];
     loop {
