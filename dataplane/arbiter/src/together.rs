@@ -10,8 +10,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The progress in turns is that of so long, so that each has had some. It is tried no sooner.
 const APART_NS: u64 = 200_000_000;
-/// How long it is tried.
+/// How long it is tried, at least, and for each session: the driver gives each some milliseconds, one after the other.
 const TRIAL_NS: u64 = 10_000_000;
+const TRIAL_EACH_NS: u64 = 5_000_000;
 /// And how often it is looked at after that.
 const CHECK_NS: u64 = 100_000_000;
 /// Then the progress in turns is measured anew, for programs change.
@@ -94,6 +95,7 @@ enum How {
     },
     Trial {
         since_ns: u64,
+        until_ns: u64,
     },
     Together {
         since_ns: u64,
@@ -140,7 +142,7 @@ impl Together {
     pub fn next_look(&self) -> u64 {
         match self.how {
             How::Turns { since_ns, .. } => since_ns + APART_NS,
-            How::Trial { since_ns } => since_ns + TRIAL_NS,
+            How::Trial { until_ns, .. } => until_ns,
             How::Together { checked_ns, .. } => checked_ns + CHECK_NS,
         }
     }
@@ -167,10 +169,11 @@ impl Together {
                     self.begin(How::Turns { since_ns: now_ns, tries_ns });
                     return false;
                 }
+                let until_ns = now_ns + TRIAL_NS.max(TRIAL_EACH_NS * working.len() as u64);
                 self.tried = (working, now_ns);
-                self.begin(How::Trial { since_ns: now_ns });
+                self.begin(How::Trial { since_ns: now_ns, until_ns });
             }
-            How::Trial { since_ns } => match self.is_better(now_ns - since_ns, shares) {
+            How::Trial { since_ns, .. } => match self.is_better(now_ns - since_ns, shares) {
                 true => {
                     self.again_ns = AGAIN_NS;
                     self.begin(How::Together { since_ns: now_ns, checked_ns: now_ns });

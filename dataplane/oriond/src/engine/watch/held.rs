@@ -13,7 +13,7 @@ use crate::meter::Meter;
 
 /// What the driver has for kernels' code and local memory and the ledger does not count, as far as it is no drift. The
 /// ledger counts variables of modules, and what limits of contexts take, where that can be known.
-const UNCOUNTED_MAX: u64 = 128 << 20;
+const UNCOUNTED_MAX: u64 = 256 << 20;
 /// Of each further vGPU on the same GPU, which has a context of its own from its first use on: some 500 MiB that are not
 /// of the session's memory.
 const CONTEXT_MAX: u64 = 640 << 20;
