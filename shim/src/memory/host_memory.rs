@@ -12,6 +12,7 @@
 
 // UNSAFETY: replaces pages of the application's memory and copies them.
 
+use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::sync::atomic::Ordering;
 
@@ -371,10 +372,8 @@ pub fn backing_in(maps: &str, first: u64, last: u64) -> Option<Backing> {
 }
 
 /// Called in the child of a fork: memory that was moved is shared with the parent there, where the application
-/// expects a copy. It becomes private from here on.
-pub fn in_forked_child(s: &Session) {
-    // A lock held by a thread that does not exist here stays locked; then nothing can be done.
-    let Some(moved) = s.host_memory.moved.try_lock() else { return };
+/// expects a copy. It becomes private from here on. The first and the last page hold what is the allocator's, too.
+pub fn in_forked_child(s: &Session, moved: &BTreeMap<u64, (u64, u64)>) {
     for (at, (bytes, offset)) in moved.iter() {
         // SAFETY: replaces a mapping of the heap by a private mapping of the same pages. If the descriptor was
         // closed or is something else by now the old mapping stays, or the pages' size gives it away.
