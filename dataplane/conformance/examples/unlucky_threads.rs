@@ -1,4 +1,5 @@
-//! Threads that are out of luck. `cancelled` cancels one that waits in a call, and has others use CUDA afterwards;
+//! Threads that are out of luck. `cancelled` cancels one that waits in a call and one that registers memory, and has
+//! others use CUDA afterwards;
 //! `shallow` says of several calls how much of a stack each takes.
 
 // UNSAFETY: opens Orion's libcuda.so.1 and calls it by cuda.h's signatures; makes threads of the C library.
@@ -102,7 +103,17 @@ fn cancelled() {
         // Has the number of the one that has ended.
         std::thread::spawn(read_back).join().expect("the bytes are right");
     }
-    let returned = if RETURNED.load(SeqCst) == ROUNDS { "the calls had returned" } else { "a call has not returned" };
+    let thread = start(registers, null_mut(), None);
+    // SAFETY: it has not been joined.
+    assert_eq!(unsafe { libc::pthread_join(thread, null_mut()) }, 0);
+    let (done, other) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        use_primary();
+        done.send(register()).expect("it is waited for");
+    });
+    assert_eq!(other.recv_timeout(Duration::from_secs(10)), Ok(0), "what the cancelled thread held is waited for");
+    let returned =
+        if RETURNED.load(SeqCst) == ROUNDS + 1 { "the calls had returned" } else { "a call has not returned" };
     println!("{returned}, and {} is read", read_back());
 }
 
@@ -122,6 +133,28 @@ unsafe extern "C-unwind" fn waits(stream: *mut c_void) -> *mut c_void {
             pthread_testcancel();
         }
     }
+}
+
+/// Is to end at the next place where threads are cancelled, and goes on to register memory.
+unsafe extern "C-unwind" fn registers(_: *mut c_void) -> *mut c_void {
+    use_primary();
+    // SAFETY: a thread that is joined later; what cancels passes by no value that has to be dropped.
+    unsafe {
+        assert_eq!(libc::pthread_cancel(libc::pthread_self()), 0);
+        register();
+        RETURNED.fetch_add(1, SeqCst);
+        loop {
+            pthread_testcancel();
+        }
+    }
+}
+
+/// Pages, which are not given back.
+fn register() -> CUresult {
+    const BYTES: usize = 1 << 16;
+    let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    // SAFETY: memory of its own.
+    unsafe { driver().cuMemHostRegister_v2(libc::mmap(null_mut(), BYTES, access, flags, -1, 0), BYTES, 0) }
 }
 
 fn read_back() -> u8 {
