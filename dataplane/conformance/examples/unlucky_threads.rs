@@ -1,6 +1,7 @@
 //! Threads that are out of luck. `cancelled` cancels one that waits in a call and one that registers memory, and has
 //! others use CUDA afterwards;
-//! `shallow` says of several calls how much of a stack each takes.
+//! `shallow` says of several calls how much of a stack each takes; `unread` goes on where nobody reads what the driver
+//! has to say.
 
 // UNSAFETY: opens Orion's libcuda.so.1 and calls it by cuda.h's signatures; makes threads of the C library.
 
@@ -26,7 +27,8 @@ fn main() {
     match std::env::args().nth(1).as_deref() {
         Some("cancelled") => cancelled(),
         Some("shallow") => shallow(),
-        other => panic!("{other:?} is neither cancelled nor shallow"),
+        Some("unread") => unread(),
+        other => panic!("{other:?} is none of cancelled, shallow, unread"),
     }
 }
 
@@ -170,6 +172,21 @@ fn read_back() -> u8 {
     }
     assert!(read.iter().all(|byte| *byte == read[0]));
     read[0]
+}
+
+/// Standard error is a pipe that is full.
+fn unread() {
+    use_primary();
+    let wrong = c".version 8.0\n.target sm_75\n.address_size 64\nrefusal ;\n";
+    let mut module = null_mut();
+    // SAFETY: valid out pointers, a text with its NUL, and a function that stays.
+    unsafe {
+        assert_ne!(driver().cuModuleLoadData(&mut module, wrong.as_ptr().cast()), 0);
+        GO.store(true, SeqCst);
+        assert_eq!(driver().cuLaunchHostFunc(null_mut(), Some(until_told), null_mut()), 0);
+        assert_eq!(driver().cuCtxSynchronize(), 0);
+    }
+    println!("{} is read", read_back());
 }
 
 const STACK_BYTES: usize = 512 << 10;
