@@ -325,8 +325,28 @@ pub enum Backing {
 
 /// An error where some page is not mapped at all.
 pub fn backing_of(first: u64, last: u64) -> Result<Backing, CUresult> {
-    let maps = mappings().map_err(|_| CUDA_ERROR_OPERATING_SYSTEM)?;
-    backing_in(&maps, first, last).ok_or(CUDA_ERROR_INVALID_VALUE)
+    match mappings() {
+        Ok(maps) => backing_in(&maps, first, last).ok_or(CUDA_ERROR_INVALID_VALUE),
+        // After chroot, or in a sandbox that opens no files. Nobody can say what these pages are, so they stay.
+        Err(e) if is_mapped(first, last) => {
+            crate::say!(
+                "registered memory stays pageable, and kernels cannot use it: reading /proc/self/maps failed: {e}; \
+                 is there no /proc here (chroot), or does a sandbox forbid it?"
+            );
+            Ok(Backing::Other)
+        }
+        Err(_) => Err(CUDA_ERROR_INVALID_VALUE),
+    }
+}
+
+fn is_mapped(first: u64, last: u64) -> bool {
+    let mut at_once = [0u8; 1024];
+    let bytes = at_once.len() * PAGE as usize;
+    (first..last).step_by(bytes).all(|at| {
+        let bytes = bytes.min((last - at) as usize);
+        // SAFETY: a byte for each page, of whatever may be there.
+        unsafe { libc::mincore(at as *mut c_void, bytes, at_once.as_mut_ptr()) == 0 }
+    })
 }
 
 /// `/proc/self/maps`. Names of files there may be any bytes.
