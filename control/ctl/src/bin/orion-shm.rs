@@ -100,8 +100,8 @@ fn has_room(directory: &Path, size: u32) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "{size} MiB: {name} has room for {room} MiB, and a virtual machine that finds none is ended by a bus error; try \
-         a smaller -s, another folder (-d), or give it more (mount -o remount,size=...)"
+        "{size} MiB: {name} has room for {room} MiB, and a virtual machine that finds none is ended by a bus error; \
+         try a smaller -s, another folder (-d), or give it more (mount -o remount,size=...)"
     ))
 }
 
