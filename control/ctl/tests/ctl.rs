@@ -220,6 +220,8 @@ fn a_virtual_machines_memory_is_made_with_an_owner() {
         (&["-i", "9", "-s", "100"], "try -s 128"),
         (&["-i", "9", "-s", "16"], "try -s 64"),
         (&["-i", "9", "--group", "no such group"], "getent group knows no"),
+        // More than the folder of any machine that runs this has.
+        (&["-i", "9", "-s", "1048576"], "has room for"),
     ] {
         let (code, said) = shm(arguments);
         assert!(code == Some(1) && said.contains(why), "{arguments:?}: {said}");

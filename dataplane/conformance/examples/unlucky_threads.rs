@@ -1,5 +1,7 @@
-//! Threads that are out of luck. `cancelled` cancels one that waits in a call, and has others use CUDA afterwards;
-//! `shallow` says of several calls how much of a stack each takes.
+//! Threads that are out of luck. `cancelled` cancels one that waits in a call and one that registers memory, and has
+//! others use CUDA afterwards;
+//! `shallow` says of several calls how much of a stack each takes; `unread` goes on where nobody reads what the driver
+//! has to say.
 
 // UNSAFETY: opens Orion's libcuda.so.1 and calls it by cuda.h's signatures; makes threads of the C library.
 
@@ -25,7 +27,8 @@ fn main() {
     match std::env::args().nth(1).as_deref() {
         Some("cancelled") => cancelled(),
         Some("shallow") => shallow(),
-        other => panic!("{other:?} is neither cancelled nor shallow"),
+        Some("unread") => unread(),
+        other => panic!("{other:?} is none of cancelled, shallow, unread"),
     }
 }
 
@@ -102,7 +105,17 @@ fn cancelled() {
         // Has the number of the one that has ended.
         std::thread::spawn(read_back).join().expect("the bytes are right");
     }
-    let returned = if RETURNED.load(SeqCst) == ROUNDS { "the calls had returned" } else { "a call has not returned" };
+    let thread = start(registers, null_mut(), None);
+    // SAFETY: it has not been joined.
+    assert_eq!(unsafe { libc::pthread_join(thread, null_mut()) }, 0);
+    let (done, other) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        use_primary();
+        done.send(register()).expect("it is waited for");
+    });
+    assert_eq!(other.recv_timeout(Duration::from_secs(10)), Ok(0), "what the cancelled thread held is waited for");
+    let returned =
+        if RETURNED.load(SeqCst) == ROUNDS + 1 { "the calls had returned" } else { "a call has not returned" };
     println!("{returned}, and {} is read", read_back());
 }
 
@@ -124,6 +137,28 @@ unsafe extern "C-unwind" fn waits(stream: *mut c_void) -> *mut c_void {
     }
 }
 
+/// Is to end at the next place where threads are cancelled, and goes on to register memory.
+unsafe extern "C-unwind" fn registers(_: *mut c_void) -> *mut c_void {
+    use_primary();
+    // SAFETY: a thread that is joined later; what cancels passes by no value that has to be dropped.
+    unsafe {
+        assert_eq!(libc::pthread_cancel(libc::pthread_self()), 0);
+        register();
+        RETURNED.fetch_add(1, SeqCst);
+        loop {
+            pthread_testcancel();
+        }
+    }
+}
+
+/// Pages, which are not given back.
+fn register() -> CUresult {
+    const BYTES: usize = 1 << 16;
+    let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    // SAFETY: memory of its own.
+    unsafe { driver().cuMemHostRegister_v2(libc::mmap(null_mut(), BYTES, access, flags, -1, 0), BYTES, 0) }
+}
+
 fn read_back() -> u8 {
     const BYTES: usize = 1 << 20;
     use_primary();
@@ -137,6 +172,21 @@ fn read_back() -> u8 {
     }
     assert!(read.iter().all(|byte| *byte == read[0]));
     read[0]
+}
+
+/// Standard error is a pipe that is full.
+fn unread() {
+    use_primary();
+    let wrong = c".version 8.0\n.target sm_75\n.address_size 64\nrefusal ;\n";
+    let mut module = null_mut();
+    // SAFETY: valid out pointers, a text with its NUL, and a function that stays.
+    unsafe {
+        assert_ne!(driver().cuModuleLoadData(&mut module, wrong.as_ptr().cast()), 0);
+        GO.store(true, SeqCst);
+        assert_eq!(driver().cuLaunchHostFunc(null_mut(), Some(until_told), null_mut()), 0);
+        assert_eq!(driver().cuCtxSynchronize(), 0);
+    }
+    println!("{} is read", read_back());
 }
 
 const STACK_BYTES: usize = 512 << 10;

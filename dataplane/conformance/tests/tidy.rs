@@ -33,6 +33,19 @@ fn nothing_is_left_over() {
     assert!(left.is_empty(), "left over:\n{}", left.join("\n"));
 }
 
+/// Standard error is the application's there: full, closed, or a pipe that nobody reads. `say::put` minds that.
+#[test]
+fn no_library_in_an_application_writes_to_standard_error_as_if_it_were_its_own() {
+    let words = ["eprintln!(", "eprint!(", "stderr()"];
+    let mut careless = Vec::new();
+    for (path, text) in sources(&["rs"]).filter(|(path, _)| path.starts_with("shim")) {
+        let code = text.lines().enumerate().filter(|(_, line)| !line.trim_start().starts_with("//"));
+        let found = code.filter(|(_, line)| words.iter().any(|word| line.contains(word)));
+        careless.extend(found.map(|(index, line)| format!("{}:{}: {line}", path.display(), index + 1)));
+    }
+    assert!(careless.is_empty(), "these may end an application, or wait for its reader:\n{}", careless.join("\n"));
+}
+
 #[test]
 fn modules_with_unsafe_say_why() {
     let mut silent = Vec::new();

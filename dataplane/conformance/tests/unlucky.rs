@@ -1,7 +1,8 @@
 //! Programs that are out of luck: with threads that are cancelled in the midst of a call or have hardly any stack, and
 //! with a sanitizer that watches.
 
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::io::Write;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::process::Command;
 
 #[allow(dead_code, reason = "what other tests need of it")]
@@ -34,6 +35,26 @@ fn a_program_that_closes_all_descriptors_has_their_numbers_for_itself() {
         let wanted = "files [], sockets [], the child's kept, calls came back with errors\n";
         assert!(output.status.success() && said == wanted, "over {transport}: {said}{}", orion::complaint(&output));
     }
+}
+
+/// Word of host functions, and of memory that comes back, is behind what the driver has to say.
+#[test]
+fn a_standard_error_that_nobody_reads_holds_up_no_work() {
+    let example = orion_built::build(&["-p", "orion-conformance", "--example", "unlucky_threads"]);
+    let program = example.join("examples/unlucky_threads");
+    let pipe = std::env::temp_dir().join(format!("orion-unread-{}", std::process::id()));
+    assert!(Command::new("mkfifo").arg(&pipe).status().expect("it starts").success());
+    let mut open = std::fs::OpenOptions::new();
+    let mut both = open.read(true).write(true).custom_flags(libc::O_NONBLOCK).open(&pipe).expect("a pipe");
+    while both.write(&[b'x'; 4096]).is_ok() {}
+    let (program, stderr) = (program.to_str().expect("a path of letters"), pipe.to_str().expect("a path of letters"));
+    let shell = ["20", "sh", "-c", "exec \"$0\" unread 2>\"$1\"", program, stderr];
+    for transport in ["shm", "tcp"] {
+        let output = orion::command(transport, "timeout".as_ref(), &shell).output().expect("orion-run starts");
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert_eq!((output.status.code(), said.as_ref()), (Some(0), "7 is read\n"), "over {transport}");
+    }
+    std::fs::remove_file(&pipe).expect("it was made");
 }
 
 /// Coroutines have as little, and so have threads of `PTHREAD_STACK_MIN`.

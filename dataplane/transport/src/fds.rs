@@ -71,6 +71,11 @@ pub fn send_some(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>], f
 
 /// One `recvmsg`; descriptors that came along are closed on exec. 0 bytes: the peer is gone.
 pub fn recv_some(socket: BorrowedFd<'_>, into: &mut [u8], flags: i32) -> io::Result<(usize, Vec<OwnedFd>)> {
+    recv_all_or_some(socket, into, flags).map(|(n, fds, _)| (n, fds))
+}
+
+/// As [`recv_some`], and whether descriptors that came along are lost.
+fn recv_all_or_some(socket: BorrowedFd<'_>, into: &mut [u8], flags: i32) -> io::Result<(usize, Vec<OwnedFd>, bool)> {
     let mut control = Control::default();
     let mut iov = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
     // SAFETY: an all-zero msghdr is valid.
@@ -83,7 +88,7 @@ pub fn recv_some(socket: BorrowedFd<'_>, into: &mut [u8], flags: i32) -> io::Res
         // SAFETY: all pointers in `msg` are valid for the call.
         let n = unsafe { libc::recvmsg(socket.as_raw_fd(), &mut msg, libc::MSG_CMSG_CLOEXEC | flags) };
         if n >= 0 {
-            return Ok((n as usize, received_fds(&msg)));
+            return Ok((n as usize, received_fds(&msg), msg.msg_flags & libc::MSG_CTRUNC != 0));
         }
         let e = io::Error::last_os_error();
         if e.kind() != io::ErrorKind::Interrupted {
@@ -134,7 +139,7 @@ pub fn recv_frame(socket: BorrowedFd<'_>) -> io::Result<(u32, Vec<u8>, Vec<Owned
 pub fn recv_exact(socket: BorrowedFd<'_>, into: &mut [u8], fds: &mut Vec<OwnedFd>) -> io::Result<()> {
     let mut have = 0;
     while have < into.len() {
-        let (n, more) = recv_some(socket, &mut into[have..], 0)?;
+        let (n, more, are_lost) = recv_all_or_some(socket, &mut into[have..], 0)?;
         if n == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
@@ -143,6 +148,11 @@ pub fn recv_exact(socket: BorrowedFd<'_>, into: &mut [u8], fds: &mut Vec<OwnedFd
         if fds.len() > FDS_MAX {
             let what = format!("{} descriptors came with one message, and {FDS_MAX} at most may", fds.len());
             return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+        }
+        if are_lost {
+            let what = "this process has no room for the descriptors that came; has it as many files open as it may \
+                        (ulimit -n)?";
+            return Err(io::Error::other(what));
         }
     }
     Ok(())
@@ -167,6 +177,33 @@ mod tests {
         let why = recv_frame(ours.as_fd()).map(drop).expect_err("that is too many");
         assert_eq!(why.kind(), io::ErrorKind::InvalidData, "{why}");
         assert!(why.to_string().contains("16 descriptors came with one message"), "{why}");
+    }
+
+    #[test]
+    fn descriptors_for_which_there_is_no_room_are_missed() {
+        let (ours, theirs) = UnixStream::pair().expect("a pair");
+        send_frame(theirs.as_fd(), 7, b"body", &[theirs.as_fd(); 2]).expect("there is room");
+        // SAFETY: the child has its own table of descriptors, and leaves.
+        let status = unsafe {
+            let pid = libc::fork();
+            if pid == 0 {
+                // The lowest that is free, so that all below are not.
+                let free = libc::dup(0);
+                libc::close(free);
+                let one_more = libc::rlimit { rlim_cur: free as u64 + 1, rlim_max: free as u64 + 1 };
+                libc::setrlimit(libc::RLIMIT_NOFILE, &one_more);
+                let why = recv_frame(ours.as_fd()).map(|(_, _, fds)| fds.len());
+                libc::_exit(match why {
+                    Ok(count) => count as i32,
+                    Err(e) if e.to_string().contains("ulimit -n") => 77,
+                    Err(_) => 78,
+                });
+            }
+            let mut status = 0;
+            libc::waitpid(pid, &mut status, 0);
+            status
+        };
+        assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 77, "{status:#x}");
     }
 
     #[test]

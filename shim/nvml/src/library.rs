@@ -175,9 +175,8 @@ fn find() -> Result<&'static Functions, &'static str> {
     Ok(unsafe { &*table.cast() })
 }
 
-/// Not `eprintln!`, which ends the program where standard error is full or closed.
 fn say(text: &str) {
-    let _ = std::io::Write::write_all(&mut std::io::stderr(), format!("orion: {text}\n").as_bytes());
+    orion_transport::client::say::put(format!("orion: {text}\n").as_bytes());
 }
 
 /// Functions that are not answered say so to who wants to know: libraries try many and do without them.

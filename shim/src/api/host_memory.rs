@@ -6,6 +6,7 @@ use std::ffi::c_void;
 use std::sync::atomic::Ordering;
 
 use orion_cuda::sys::*;
+use orion_transport::thread::Uncancelled;
 use orion_wire::message::address::ClaimedHost;
 use orion_wire::message::host_memory::{MemFreeHost, MemHostUnregister};
 use orion_wire::record::HeapRange;
@@ -151,6 +152,8 @@ pub unsafe fn cuMemHostGetDevicePointer_v2(out: *mut CUdeviceptr, p: *mut c_void
 /// # Safety
 /// As CUDA's `cuMemHostRegister_v2`.
 pub unsafe fn cuMemHostRegister_v2(p: *mut c_void, bytes: usize, flags: u32) -> CUresult {
+    // Reads and sends under the lock.
+    let _whole = Uncancelled::hold();
     code((|| {
         let (s, ctx, device) = needs_context()?;
         let known = CU_MEMHOSTREGISTER_PORTABLE
@@ -211,6 +214,7 @@ pub unsafe fn cuMemHostRegister_v2(p: *mut c_void, bytes: usize, flags: u32) -> 
 /// # Safety
 /// As CUDA's `cuMemHostUnregister`.
 pub unsafe fn cuMemHostUnregister(p: *mut c_void) -> CUresult {
+    let _whole = Uncancelled::hold();
     code((|| {
         let s = session()?;
         if p.is_null() {

@@ -129,6 +129,7 @@ pub unsafe fn cuLinkAddFile_v2(
     if path.is_null() {
         return CUDA_ERROR_INVALID_VALUE;
     }
+    let _whole = orion_transport::thread::Uncancelled::hold();
     // SAFETY: not null, and NUL-terminated by the caller's promise.
     let name = unsafe { CStr::from_ptr(path) };
     let path = std::path::Path::new(std::ffi::OsStr::from_bytes(name.to_bytes()));

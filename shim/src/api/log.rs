@@ -97,6 +97,7 @@ pub unsafe fn cuLogsDumpToFile(iterator: *mut CUlogIterator, pathToFile: *const 
             (fitted(usize::MAX, overwritten, &lines).unwrap_or_default(), log.next)
         };
         let path = std::path::Path::new(std::ffi::OsStr::from_bytes(path.to_bytes()));
+        let _whole = orion_transport::thread::Uncancelled::hold();
         if let Err(e) = std::fs::write(path, text) {
             return refused(NAME, &format!("writing {} failed: {e}", path.display()));
         }

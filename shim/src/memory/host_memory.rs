@@ -12,6 +12,7 @@
 
 // UNSAFETY: replaces pages of the application's memory and copies them.
 
+use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::sync::atomic::Ordering;
 
@@ -373,8 +374,28 @@ pub enum Backing {
 
 /// An error where some page is not mapped at all.
 pub fn backing_of(first: u64, last: u64) -> Result<Backing, CUresult> {
-    let maps = mappings().map_err(|_| CUDA_ERROR_OPERATING_SYSTEM)?;
-    backing_in(&maps, first, last).ok_or(CUDA_ERROR_INVALID_VALUE)
+    match mappings() {
+        Ok(maps) => backing_in(&maps, first, last).ok_or(CUDA_ERROR_INVALID_VALUE),
+        // After chroot, or in a sandbox that opens no files. Nobody can say what these pages are, so they stay.
+        Err(e) if is_mapped(first, last) => {
+            crate::say!(
+                "registered memory stays pageable, and kernels cannot use it: reading /proc/self/maps failed: {e}; \
+                 is there no /proc here (chroot), or does a sandbox forbid it?"
+            );
+            Ok(Backing::Other)
+        }
+        Err(_) => Err(CUDA_ERROR_INVALID_VALUE),
+    }
+}
+
+fn is_mapped(first: u64, last: u64) -> bool {
+    let mut at_once = [0u8; 1024];
+    let bytes = at_once.len() * PAGE as usize;
+    (first..last).step_by(bytes).all(|at| {
+        let bytes = bytes.min((last - at) as usize);
+        // SAFETY: a byte for each page, of whatever may be there.
+        unsafe { libc::mincore(at as *mut c_void, bytes, at_once.as_mut_ptr()) == 0 }
+    })
 }
 
 /// `/proc/self/maps`. Names of files there may be any bytes.
@@ -420,10 +441,8 @@ pub fn backing_in(maps: &str, first: u64, last: u64) -> Option<Backing> {
 }
 
 /// Called in the child of a fork: memory that was moved is shared with the parent there, where the application
-/// expects a copy. It becomes private from here on.
-pub fn in_forked_child(s: &Session) {
-    // A lock held by a thread that does not exist here stays locked; then nothing can be done.
-    let Some(moved) = s.host_memory.moved.try_lock() else { return };
+/// expects a copy. It becomes private from here on. The first and the last page hold what is the allocator's, too.
+pub fn in_forked_child(s: &Session, moved: &BTreeMap<u64, (u64, u64)>) {
     for (at, (bytes, offset)) in moved.iter() {
         // SAFETY: replaces a mapping of the heap by a private mapping of the same pages. If the descriptor was
         // closed or is something else by now the old mapping stays, or the pages' size gives it away.

@@ -147,6 +147,7 @@ pub unsafe fn load_image(image: *const c_void) -> Result<CUmodule, CUresult> {
 /// The file is read here, where the application sees it.
 pub fn file(name: &CStr) -> Result<Vec<u8>, CUresult> {
     use std::os::unix::ffi::OsStrExt;
+    let _whole = orion_transport::thread::Uncancelled::hold();
     let path = std::path::Path::new(std::ffi::OsStr::from_bytes(name.to_bytes()));
     let mut bytes = std::fs::read(path).map_err(|_| CUDA_ERROR_FILE_NOT_FOUND)?;
     // A wrapper is pointers, which lead nowhere in a file.

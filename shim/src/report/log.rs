@@ -116,7 +116,10 @@ fn write_to_file(line: &str) {
             crate::report::output::print(line.as_bytes());
             Ok(())
         }
-        Place::Stderr => std::io::stderr().write_all(line.as_bytes()),
+        Place::Stderr => {
+            orion_transport::client::say::put(line.as_bytes());
+            Ok(())
+        }
         Place::File(file) => file.lock().map_or(Ok(()), |mut f| f.write_all(line.as_bytes())),
     };
 }

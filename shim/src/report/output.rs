@@ -5,6 +5,8 @@
 
 // UNSAFETY: writes to the C library's stdout.
 
+use orion_transport::thread::Uncancelled;
+
 use crate::state::process::state;
 
 pub fn keep(bytes: &[u8]) {
@@ -28,6 +30,8 @@ pub fn print_some() -> bool {
 }
 
 pub fn print_all() {
+    // Whoever ended while he writes would leave both locks to nobody.
+    let _whole = Uncancelled::hold();
     // Whoever is printing holds this lock until all is out.
     if state().output.kept.lock().is_empty() {
         return;

@@ -17,6 +17,7 @@ use orion_transport::environment;
 use orion_transport::kept::Identity;
 use orion_transport::proof::Token;
 use orion_transport::socket::objection_to_folder;
+use orion_transport::thread::Uncancelled;
 use orion_wire::Pages;
 use orion_wire::address;
 use orion_wire::hello::Welcome;
@@ -239,6 +240,8 @@ pub fn lost(s: &Session) -> bool {
 
 /// How it was seen that the worker or the way to it is gone.
 pub fn death(s: &Session) -> Option<&Death> {
+    // Callers hold locks.
+    let _whole = Uncancelled::hold();
     s.carrier.connection.death()
 }
 

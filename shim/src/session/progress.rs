@@ -6,7 +6,7 @@ use std::time::Duration;
 use orion_cuda::sys::CUresult;
 use orion_transport::thread::Uncancelled;
 
-use crate::report::output;
+use crate::report::{complaint, output};
 use crate::state::session::Session;
 
 /// As [`wait_for`], for an error's sake. The error is the answer in any case, so this does not take long, and not at
@@ -44,5 +44,6 @@ pub fn wait_for(s: &'static Session, count: u64) -> Result<(), CUresult> {
         }
     }
     output::print_all();
+    complaint::print_all();
     Ok(())
 }

@@ -1,18 +1,15 @@
 //! The service thread: what the worker sends without being asked.
 
-use std::io::Write;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use orion_ring::Consumer;
-use orion_transport::client::say::quiet;
 use orion_wire::Reader;
 use orion_wire::message::address::ClaimedRange;
 use orion_wire::message::carrier::{HeapReleased, Output};
 use orion_wire::record::{Header, HeapRange, op};
 
-use crate::report::output;
-use crate::state::lock::{Lock, Rank};
+use crate::report::{complaint, output};
 use crate::state::session::Session;
 use crate::system::threads::spawn;
 
@@ -40,6 +37,7 @@ fn serve(s: &'static Session, consumer: Consumer, handlers: Handlers) {
 fn handle_events(s: &'static Session, mut consumer: Consumer, handlers: Handlers) {
     let mut body = Vec::new();
     while !crate::session::carrier::lost(s) {
+        complaint::print_some();
         let is_all_printed = output::print_some();
         match consumer.next() {
             Ok(Some(header)) => {
@@ -60,6 +58,7 @@ fn handle_events(s: &'static Session, mut consumer: Consumer, handlers: Handlers
         }
     }
     output::print_all();
+    complaint::print_all();
 }
 
 fn handle(s: &'static Session, handlers: Handlers, header: &Header, body: &[u8]) {
@@ -69,7 +68,7 @@ fn handle(s: &'static Session, handlers: Handlers, header: &Header, body: &[u8])
             let Ok(q) = Output::decode(&mut r) else { return };
             let bytes = q.text.get();
             if header.context == 2 {
-                complain(bytes);
+                complaint::keep(bytes);
             } else {
                 output::keep(bytes);
             }
@@ -84,28 +83,5 @@ fn handle(s: &'static Session, handlers: Handlers, header: &Header, body: &[u8])
         }
         op::RUN_CALLBACK => (handlers.run_callback)(s, header, r),
         _ => {}
-    }
-}
-
-/// What the worker's driver wrote to standard error. Lines of the software GPU's own are Orion's.
-fn complain(bytes: &[u8]) {
-    static BEGUN: Lock<Vec<u8>> = Lock::new(Rank::Leaf, Vec::new());
-    const OWN: &[u8] = b"orion-soft: ";
-    if !quiet() {
-        // Nothing to do where the application closed its stderr.
-        let _ = std::io::stderr().write_all(bytes);
-        return;
-    }
-    let mut begun = BEGUN.lock();
-    for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
-        begun.extend_from_slice(piece);
-        // The rest of a line of ours may come with the next event.
-        let may_be_ours = begun.iter().zip(OWN).all(|(a, b)| a == b);
-        if !may_be_ours {
-            let _ = std::io::stderr().write_all(&begun);
-        }
-        if !may_be_ours || piece.ends_with(b"\n") {
-            begun.clear();
-        }
     }
 }

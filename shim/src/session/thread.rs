@@ -99,10 +99,9 @@ pub fn thread_slot() -> u16 {
 
 #[cold]
 pub fn too_many_threads() -> CUresult {
-    static ONCE: OnceLock<()> = OnceLock::new();
     let text =
         format!("more than {THREADS_MAX} threads of this process use CUDA at once: end some, or let them take turns");
-    ONCE.get_or_init(|| eprintln!("orion: {text}"));
+    crate::say!("{text}");
     crate::report::log::error("", &text);
     CUDA_ERROR_OUT_OF_MEMORY
 }

@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use orion_cuda::sys::*;
 use orion_transport::environment;
+use orion_transport::thread::Uncancelled;
 use sha2::{Digest, Sha256};
 
 use crate::answer::{code, not_null, put};
@@ -181,6 +182,7 @@ impl Cache {
     }
 
     fn find(&self, handle: usize) -> Result<Option<(*const c_void, u32)>, CUresult> {
+        let _whole = Uncancelled::hold();
         let (key, kept) = {
             let mut state = self.state();
             let key = *state.open.get(&handle).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
@@ -218,6 +220,7 @@ impl Cache {
     }
 
     fn keep(&self, handle: usize, data: &[u8]) -> Result<(), CUresult> {
+        let _whole = Uncancelled::hold();
         let key = *self.state().open.get(&handle).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
         if self.disabled {
             return Ok(());

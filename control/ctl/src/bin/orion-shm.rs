@@ -1,7 +1,11 @@
 //! `orion-shm`: makes the memory that a virtual machine shares with its host, as the original's tool did. Containers
 //! need none: oriond passes the memory of their sessions through its socket.
 
+// UNSAFETY: asks the system how much room a folder has.
+
+use std::ffi::CString;
 use std::fs::{File, OpenOptions};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -65,6 +69,7 @@ fn make(options: &Options) -> Result<String, String> {
     }
     let user = options.user.as_deref().map(|name| number_of("passwd", name)).transpose()?;
     let group = options.group.as_deref().map(|name| number_of("group", name)).transpose()?;
+    has_room(directory, *size)?;
     let path = directory.join(format!("orionsock{index}"));
     let name = path.display();
     // Whatever is there is somebody's: it is neither followed nor changed.
@@ -75,6 +80,29 @@ fn make(options: &Options) -> Result<String, String> {
     let made = furnish(&file, u64::from(*size) << 20, user, group);
     made.inspect_err(|_| drop(std::fs::remove_file(&path))).map_err(|why| format!("{name}: {why}"))?;
     told(&path, *size, &file)
+}
+
+/// The file takes its room page by page, and a machine that touches a page for which there is none is ended by SIGBUS:
+/// so there has to be room for all of them, though nothing keeps it from others.
+fn has_room(directory: &Path, size: u32) -> Result<(), String> {
+    let name = directory.display();
+    let path = CString::new(directory.as_os_str().as_bytes()).map_err(|_| format!("{name} has a NUL in it"))?;
+    // SAFETY: an all-zero statvfs is a valid value to overwrite, and the path ends with a NUL.
+    let (failed, found) = unsafe {
+        let mut found: libc::statvfs = std::mem::zeroed();
+        (libc::statvfs(path.as_ptr(), &mut found) != 0, found)
+    };
+    if failed {
+        return Err(format!("asking how much room {name} has failed: {}", std::io::Error::last_os_error()));
+    }
+    let room = found.f_bavail.saturating_mul(found.f_frsize) >> 20;
+    if room >= u64::from(size) {
+        return Ok(());
+    }
+    Err(format!(
+        "{size} MiB: {name} has room for {room} MiB, and a virtual machine that finds none is ended by a bus error; \
+         try a smaller -s, another folder (-d), or give it more (mount -o remount,size=...)"
+    ))
 }
 
 fn furnish(file: &File, bytes: u64, user: Option<u32>, group: Option<u32>) -> Result<(), String> {

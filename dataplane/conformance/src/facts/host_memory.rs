@@ -43,6 +43,7 @@ facts! { pinned:
         registering_nothing_is_invalid_value,
         memory_can_be_registered_again,
         registered_memory_needs_no_room_for_twice.not_in_a_crowd("others allocate while the process may not grow"),
+        memory_is_registered_also_where_no_file_can_be_opened.alone(),
         names_of_mapped_files_may_be_any_bytes,
         many_allocations_are_distinct,
         pinned_memory_of_any_size_is_copied_whole,
@@ -564,6 +565,25 @@ fn names_of_mapped_files_may_be_any_bytes(cu: &'static Cuda) -> Verdict {
     same!(code, CUDA_SUCCESS);
     ok!(cu.cuMemHostUnregister(pages.address));
     Ok(())
+}
+
+fn memory_is_registered_also_where_no_file_can_be_opened(cu: &'static Cuda) -> Verdict {
+    let folder = std::env::temp_dir().join(format!("orion-facts-empty-{}", std::process::id()));
+    std::fs::create_dir(&folder).map_err(|e| format!("making a folder: {e}"))?;
+    let entered = std::os::unix::fs::chroot(&folder);
+    if entered.is_err() {
+        // Only root may.
+        return std::fs::remove_dir(&folder).map_err(|e| format!("removing a folder: {e}"));
+    }
+    let pages = Pages::new(3 * 4096);
+    write(pages.address, 5u8);
+    ok!(cu.cuMemHostRegister_v2(pages.address, pages.bytes, 0));
+    let device = cu.alloc(pages.bytes)?;
+    ok!(cu.cuMemcpyHtoD_v2(device, pages.address, pages.bytes));
+    same!(cu.download::<u8>(device, 1)?, [5]);
+    ok!(cu.cuMemHostUnregister(pages.address));
+    same!(cu.cuMemHostRegister_v2(4096 as *mut c_void, 4096, 0), CUDA_ERROR_INVALID_VALUE);
+    cu.free(device)
 }
 
 fn memory_can_be_registered_again(cu: &'static Cuda) -> Verdict {

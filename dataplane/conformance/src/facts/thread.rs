@@ -2,8 +2,9 @@
 //!
 //! UNSAFETY: forks the process, and asks the child with async-signal-safe calls only.
 
+use std::ffi::c_void;
 use std::ptr::{null_mut, without_provenance_mut};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Barrier};
 use std::thread;
@@ -13,7 +14,7 @@ use orion_cuda::sys::*;
 
 use crate::driver::Cuda;
 use crate::fact::{Verdict, facts, holds, ok, same};
-use crate::lab::{as_void, counter, counter_argument, tally, use_primary};
+use crate::lab::{as_void, counter, counter_argument, read, tally, use_primary, write};
 
 facts! { thread:
     Context [
@@ -32,6 +33,15 @@ facts! { thread:
         a_thread_that_ends_leaves_its_work_running,
         a_fork_that_exits_does_no_harm.alone().not_in_a_crowd("the child may inherit a lock that another held"),
         a_forked_child_is_not_initialized.alone().not_in_a_crowd("the child may inherit a lock that another held"),
+        what_a_forked_child_writes_to_registered_memory_its_parent_does_not_see
+            .alone()
+            .not_in_a_crowd("the child may inherit a lock that another held"),
+        registered_memory_is_the_childs_own_where_a_host_function_forks
+            .alone()
+            .not_in_a_crowd("the child may inherit a lock that another held"),
+        registered_memory_is_the_childs_own_where_another_thread_registers_some
+            .alone()
+            .not_in_a_crowd("the child may inherit a lock that another held"),
         a_child_process_starts_afresh.alone(),
         ending_with_work_in_flight_is_clean.alone(),
     ]
@@ -295,6 +305,97 @@ fn a_forked_child_is_not_initialized(cu: &'static Cuda) -> Verdict {
     let address = cu.words(&[11])?;
     same!(cu.word(address)?, 11);
     Ok(())
+}
+
+/// Bytes that are registered: of the C library's heap, as programs register them, whose first and last page hold other
+/// things too, or whole pages.
+struct Registered {
+    at: *mut u8,
+    free: unsafe fn(*mut c_void),
+}
+
+impl Registered {
+    const BYTES: usize = 5 << 12;
+
+    fn new(cu: &Cuda) -> Result<Registered, String> {
+        // SAFETY: memory of its own.
+        Registered::of(cu, unsafe { libc::malloc(Registered::BYTES) }, |at| unsafe { libc::free(at) })
+    }
+
+    fn pages(cu: &Cuda) -> Result<Registered, String> {
+        let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: memory of its own, which `free` gives back whole.
+        let at = unsafe { libc::mmap(null_mut(), Registered::BYTES, access, flags, -1, 0) };
+        Registered::of(cu, at, |at| _ = unsafe { libc::munmap(at, Registered::BYTES) })
+    }
+
+    fn of(cu: &Cuda, at: *mut c_void, free: unsafe fn(*mut c_void)) -> Result<Registered, String> {
+        // SAFETY: so many bytes.
+        unsafe { at.write_bytes(7, Registered::BYTES) };
+        ok!(cu.cuMemHostRegister_v2(at, Registered::BYTES, 0));
+        Ok(Registered { at: at.cast(), free })
+    }
+
+    /// Forks whose children write all of them, and end.
+    fn are_written_in_forks(&self) -> Verdict {
+        for _ in 0..3 {
+            let child = || {
+                (0..Registered::BYTES).for_each(|i| write(self.at.wrapping_add(i).cast(), 9u8));
+                3
+            };
+            same!(in_a_fork(child)?, 3);
+        }
+        Ok(())
+    }
+
+    fn are_as_before(self, cu: &Cuda) -> Verdict {
+        let other = (0..Registered::BYTES).find(|i| read::<u8>(self.at.wrapping_add(*i).cast()) != 7);
+        ok!(cu.cuMemHostUnregister(self.at.cast()));
+        // SAFETY: what `new` or `pages` has made, and nobody uses any more.
+        unsafe { (self.free)(self.at.cast()) };
+        same!(other, None);
+        Ok(())
+    }
+}
+
+fn what_a_forked_child_writes_to_registered_memory_its_parent_does_not_see(cu: &'static Cuda) -> Verdict {
+    let registered = Registered::new(cu)?;
+    registered.are_written_in_forks()?;
+    registered.are_as_before(cu)
+}
+
+fn registered_memory_is_the_childs_own_where_a_host_function_forks(cu: &'static Cuda) -> Verdict {
+    extern "C" fn forks(told: *mut c_void) {
+        let at = without_provenance_mut(read::<[usize; 2]>(told)[0]);
+        let verdict = Registered { at, free: |_| () }.are_written_in_forks();
+        write(told.wrapping_byte_add(size_of::<usize>()), usize::from(verdict.is_ok()));
+    }
+    let registered = Registered::new(cu)?;
+    let mut told = [registered.at.addr(), 0];
+    ok!(cu.cuLaunchHostFunc(null_mut(), Some(forks), as_void(&mut told)));
+    ok!(cu.cuCtxSynchronize());
+    same!(read::<[usize; 2]>(as_void(&mut told))[1], 1);
+    registered.are_as_before(cu)
+}
+
+fn registered_memory_is_the_childs_own_where_another_thread_registers_some(cu: &'static Cuda) -> Verdict {
+    let registered = Registered::new(cu)?;
+    let ends = Arc::new(AtomicBool::new(false));
+    let other = {
+        let ends = ends.clone();
+        thread::spawn(move || {
+            use_primary(cu)?;
+            while !ends.load(Ordering::SeqCst) {
+                Registered::pages(cu)?.are_as_before(cu)?;
+            }
+            Ok::<(), String>(())
+        })
+    };
+    let forked = (0..20).try_for_each(|_| registered.are_written_in_forks());
+    ends.store(true, Ordering::SeqCst);
+    other.join().expect("a panic ends the process")?;
+    forked?;
+    registered.are_as_before(cu)
 }
 
 fn a_child_process_starts_afresh(_cu: &'static Cuda) -> Verdict {

@@ -72,6 +72,18 @@ impl Taken {
         }
     }
 
+    /// Sends on a socket of the worker's, which that is the end of.
+    fn send_from_worker(&mut self, socket: i64, bytes: &[u8]) {
+        let arguments = [
+            Value(socket),
+            Bytes(bytes),
+            Value(bytes.len() as i64),
+            Value((libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL).into()),
+        ];
+        self.client.start(OP, &request(HERE, libc::SYS_sendto, &arguments));
+        while self.client.reply_or_lost().is_some() {}
+    }
+
     fn make(&mut self, place: u64, number: i64, arguments: &[Argument]) -> (i64, bool, u64, Vec<u8>) {
         let reply = self.client.call(OP, &request(place, number, arguments));
         let mut r = Reader::new(&reply);
@@ -627,17 +639,57 @@ fn a_call_off_the_list_ends_the_session_with_a_line_that_names_it() {
 
 /// A worker's descriptor of the socket to oriond, on which messages are packets.
 fn control_of(server: &Oriond, worker: u32) -> i64 {
+    socket_of(server, worker, "0005")
+}
+
+/// A worker's descriptor of a local socket of a type, as the kernel's table has it.
+fn socket_of(server: &Oriond, worker: u32, of_type: &str) -> i64 {
     // Names of sockets may be any bytes.
     let table = std::fs::read(format!("/proc/{}/net/unix", server.pid())).expect("it runs");
     let table = String::from_utf8_lossy(&table);
     let packets = table.lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<_>>());
-    let packets: Vec<String> = packets.filter(|w| w[4] == "0005").map(|w| format!("socket:[{}]", w[6])).collect();
+    let packets: Vec<String> = packets.filter(|w| w[4] == of_type).map(|w| format!("socket:[{}]", w[6])).collect();
     let all = std::fs::read_dir(format!("/proc/{worker}/fd")).expect("root looks").flatten();
     let mut control = all.filter(|entry| {
         std::fs::read_link(entry.path()).is_ok_and(|to| packets.iter().any(|socket| *socket == to.to_string_lossy()))
     });
     let entry = control.next().expect("a worker has one");
     entry.file_name().to_str().and_then(|number| number.parse().ok()).expect("a number")
+}
+
+/// Each message is a wake-up of the engine that has the door, and of such messages there is no end.
+#[test]
+fn a_worker_says_once_that_it_has_settled() {
+    if !is_root() {
+        eprintln!("only root looks into a worker");
+        return;
+    }
+    let mut taken = Taken::new(&[]);
+    let pid = taken.client.welcome.worker_pid;
+    let mut message = Vec::new();
+    message.word(6);
+    taken.send_from_worker(control_of(&taken.server, pid), &message);
+    taken.server.wait_for_log(&["WARN", "the worker said something unexpected", &format!("worker={pid}")]);
+    assert!(!taken.other.call(OP, &request(HERE, libc::SYS_getpid, &[])).is_empty());
+}
+
+/// Each byte is a wake-up of the session's engine, and of bytes there is no end.
+#[test]
+fn a_worker_says_nothing_where_only_its_end_is_heard() {
+    if !is_root() {
+        eprintln!("only root looks into a worker");
+        return;
+    }
+    let server = Oriond::start_in(&[("ORION_SOFT_TAKEOVER", "1")], &[]);
+    let mut taken = Taken {
+        client: Client::attach(&server, Transport::Tcp),
+        other: Client::attach(&server, Transport::Tcp),
+        server,
+    };
+    let attach = socket_of(&taken.server, taken.client.welcome.worker_pid, "0001");
+    taken.send_from_worker(attach, &[7]);
+    taken.server.wait_for_log(&["session over"]);
+    assert!(!taken.other.call(OP, &request(HERE, libc::SYS_getpid, &[])).is_empty());
 }
 
 /// Each GPU that it names would have a thread of oriond's, of which there is no end, and what its session owes of a
@@ -656,14 +708,7 @@ fn a_worker_says_once_which_gpus_its_session_has() {
     message.word(5);
     message.word(8);
     (7000..7008).for_each(|gpu| [0, gpu, 1 << 30].into_iter().for_each(|word| message.word(word)));
-    let arguments = [
-        Value(control),
-        Bytes(&message),
-        Value(message.len() as i64),
-        Value((libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL).into()),
-    ];
-    taken.client.start(OP, &request(HERE, libc::SYS_sendto, &arguments));
-    while taken.client.reply_or_lost().is_some() {}
+    taken.send_from_worker(control, &message);
     taken.server.wait_for_log(&["WARN", "the worker said something unexpected", &format!("worker={pid}")]);
     assert!(!taken.other.call(OP, &request(HERE, libc::SYS_getpid, &[])).is_empty());
     let threads = std::fs::read_dir(format!("/proc/{}/task", taken.server.pid())).expect("it runs").flatten();

@@ -18,7 +18,7 @@ const LINE_BYTES_MAX: usize = 4096;
 /// Different lines that are remembered.
 const LINES_MAX: usize = 256;
 /// A reader that takes longer loses the line.
-const PATIENCE_MS: i32 = 100;
+pub const PATIENCE_MS: i32 = 100;
 
 /// Where what is said is kept too, once there is such a place.
 static KEEP: OnceLock<fn(&str)> = OnceLock::new();
@@ -90,17 +90,28 @@ pub fn is_new(line: &str) -> bool {
 
 /// To standard error if that takes it. Nothing to do where it does not.
 pub fn put(bytes: &[u8]) {
+    offer(bytes, PATIENCE_MS);
+}
+
+/// As much to standard error as it takes, and waits so long for room for each piece. Answers how many bytes that was;
+/// what it will never take counts.
+pub fn offer(bytes: &[u8], patience_ms: i32) -> usize {
+    let mut taken = 0;
     for piece in bytes.chunks(LINE_BYTES_MAX) {
         let mut room = libc::pollfd { fd: 2, events: libc::POLLOUT, revents: 0 };
         // SAFETY: one valid entry; reads the bytes of a slice.
         unsafe {
             // Writing where nobody reads any more would be SIGPIPE, which ends a C program.
-            let has_room = libc::poll(&raw mut room, 1, PATIENCE_MS) == 1 && room.revents == libc::POLLOUT;
-            if has_room && may_take(2, piece.len()) {
+            if libc::poll(&raw mut room, 1, patience_ms) != 1 {
+                return taken;
+            }
+            if room.revents == libc::POLLOUT && may_take(2, piece.len()) {
                 libc::write(2, piece.as_ptr().cast(), piece.len());
             }
         }
+        taken += piece.len();
     }
+    taken
 }
 
 /// Not where it is a file that would grow beyond what files may have (`ulimit -f`): that is SIGXFSZ, which ends a

@@ -553,6 +553,7 @@ pub unsafe fn cuGraphDebugDotPrint(graph: CUgraph, path: *const c_char, flags: u
         }
         // SAFETY: not null, and NUL-terminated by the contract.
         let path = std::ffi::OsStr::from_bytes(unsafe { CStr::from_ptr(path) }.to_bytes());
+        let _whole = orion_transport::thread::Uncancelled::hold();
         std::fs::write(path, text).map_err(|_| CUDA_ERROR_OPERATING_SYSTEM)
     })();
     code(answer)

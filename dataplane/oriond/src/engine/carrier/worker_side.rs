@@ -123,13 +123,13 @@ impl WorkerSide {
     }
 
     /// Of everything that was asked of the io_uring, this side's or not.
-    pub fn done(&mut self, io: &mut Io, slot: u32, done: &Done, is_ending: bool) -> Heard {
+    pub fn done(&mut self, io: &mut Io, slot: u32, done: &Done) -> Heard {
         self.under_way -= 1;
         match done.did {
             Did::ReceiveAttach if self.leaving && (done.result > 0 || is_cancelled(done.result)) => {}
             Did::Hangup if self.leaving && is_cancelled(done.result) => {}
-            // Nothing is ever sent there; bytes are ignored.
-            Did::ReceiveAttach if done.result > 0 && !is_ending => self.watch(io, slot),
+            // Nothing is ever sent there. Whoever does has taken the worker over, and each of his bytes would have this
+            // engine look at them: his session is over.
             Did::ReceiveAttach => return Heard::WorkerGone,
             Did::FutexReply => self.futex_armed[0] = false,
             Did::FutexEvent => self.futex_armed[1] = false,

@@ -250,7 +250,7 @@ fn heard(pool: &mut Pool, process: &mut Process, slot: u32, bytes: usize) -> New
         (Some(Control::Started { vgpus }), State::Serving(session)) if pool.starts(slot) => {
             return News::Started(session, vgpus);
         }
-        (Some(Control::Settled), State::Serving(session)) => return News::Settled(session),
+        (Some(Control::Settled), State::Serving(session)) if pool.settles(slot) => return News::Settled(session),
         (Some(Control::Failed { reason }), State::Starting) => process.failure = reason,
         (Some(Control::Failed { reason: text } | Control::Log { text }), _) => process.log(session_of(state), &text),
         _ => {

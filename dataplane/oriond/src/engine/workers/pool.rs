@@ -32,6 +32,8 @@ struct Member {
     /// Of one that serves: it has said which vGPUs its session has. It says so before it takes a command; whatever is
     /// said afterwards may be its tenant's word.
     has_started: bool,
+    /// It has said that it took the memory that its session was lent, which it says before that.
+    has_settled: bool,
     /// What it sees beyond our own environment; empty for the pool's.
     environment: Environment,
 }
@@ -176,7 +178,8 @@ impl Pool {
     /// The process of an order is there.
     pub fn born(&mut self, slot: u32, environment: Environment) {
         self.arrived(&environment);
-        self.members.insert(slot, Member { state: State::Starting, has_started: false, environment });
+        self.members
+            .insert(slot, Member { state: State::Starting, has_started: false, has_settled: false, environment });
     }
 
     /// The process of an order could not be made.
@@ -222,6 +225,12 @@ impl Pool {
     pub fn starts(&mut self, slot: u32) -> bool {
         let serves = self.members.get_mut(&slot).filter(|member| matches!(member.state, State::Serving(_)));
         serves.is_some_and(|member| !std::mem::replace(&mut member.has_started, true))
+    }
+
+    /// It says that it has taken the memory that its session was lent. Answers whether it may.
+    pub fn settles(&mut self, slot: u32) -> bool {
+        let serves = self.members.get_mut(&slot).filter(|member| matches!(member.state, State::Serving(_)));
+        serves.is_some_and(|member| !std::mem::replace(&mut member.has_settled, true) && !member.has_started)
     }
 
     /// A warm worker that did not take a session.
