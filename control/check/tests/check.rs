@@ -1,7 +1,8 @@
 //! `orion-check` beside a real oriond and a real controller.
 
 use std::io::{BufRead, BufReader};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 
@@ -136,6 +137,54 @@ fn a_running_server_is_shown_as_the_documents_have_it() {
     ] {
         assert!(lines.any(|one| one.starts_with(line)), "{line:?} does not come in its turn in\n{said}");
     }
+}
+
+/// As root looks at what others run: whose words begin like oriond's is not run, nor asked.
+#[test]
+fn nothing_that_a_stranger_runs_is_run_in_the_name_of_who_looks() {
+    let mut scene = Scene::new("stranger");
+    if std::fs::metadata(&scene.folder).expect("made").uid() != 0 {
+        return eprintln!("only root can be another user");
+    }
+    // A shell with the words of an oriond runs this, whoever starts it with them.
+    let script = "echo >\"ran-by-$(id -u)\"\necho serving\ncase \"$*\" in *show-config*) exit;; esac\nread word\n";
+    std::fs::write(scene.folder.join("serve"), script).expect("writing");
+    std::fs::set_permissions(&scene.folder, PermissionsExt::from_mode(0o777)).expect("its owner may");
+    let mut command = Command::new("/bin/sh");
+    command.arg0("oriond-of-a-stranger").arg("serve").current_dir(&scene.folder).uid(65534).stdin(Stdio::piped());
+    scene.start(&mut command, "serving");
+    assert!(scene.folder.join("ran-by-65534").exists());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_orion-check"));
+    let output = command.args(["runtime", "server"]).current_dir(&scene.folder).output().expect("orion-check starts");
+    let said = text(&output);
+    assert!(said.contains("with command line : oriond-of-a-stranger serve"), "{said}");
+    assert!(said.contains("is not known: neither root nor the user of orion-check has started it"), "{said}");
+    assert!(!scene.folder.join("ran-by-0").exists(), "root has run it");
+}
+
+/// Relative paths, and a socket at its default, are where that process has them; the checker is elsewhere.
+#[test]
+fn a_servers_settings_are_those_of_its_own_folder_and_environment() {
+    let mut scene = Scene::new("elsewhere");
+    let conf = "[server]\n driver = echo\n warm = 0\n enable_kvm = true\n[server-log]\n log_to_file = false\n \
+                        log_to_screen = true\n[server-shm]\n shm_path_base = guests\n";
+    std::fs::write(scene.folder.join("server.conf"), conf).expect("writing");
+    for folder in ["guests", "run"] {
+        std::fs::create_dir(scene.folder.join(folder)).expect("a new folder");
+    }
+    let memory = std::fs::File::create(scene.folder.join("guests/orionsock0")).expect("a file");
+    memory
+        .set_permissions(PermissionsExt::from_mode(0o600))
+        .and_then(|()| memory.set_len(256 << 20))
+        .expect("its size");
+    let mut command = Command::new(built().join("oriond"));
+    command.args(["serve", "--config", "server.conf"]).current_dir(&scene.folder);
+    command.env("XDG_RUNTIME_DIR", scene.folder.join("run")).env("HOME", &scene.folder);
+    scene.start(command.args(["--log-file", "/dev/stdout", "--no-log-screen"]), "serving");
+    let said = text(&scene.check(&["runtime", "server"], &[]));
+    assert!(said.contains("Enable Local QEMU-KVM with SHM          [Yes]"), "{said}");
+    let socket = scene.folder.join("run/orion/oriond.sock");
+    assert!(said.contains(&format!("Orion Server can be reached through {}", socket.display())), "{said}");
 }
 
 #[test]
