@@ -7,6 +7,7 @@ pub mod dmon;
 pub mod pmon;
 pub mod smi;
 pub mod stats;
+pub mod token;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
