@@ -4,7 +4,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use orion_tls::trust::{ENVIRONMENT, Trust, Way};
-use orion_wire::client_conf::CONTROLLER_PORT;
+use orion_wire::client_conf::{CONTROLLER_PORT, controller_addresses};
 use ureq::tls::{Certificate, ClientCert, PrivateKey, RootCerts, TlsConfig, TlsProvider};
 
 use crate::finding::Report;
@@ -69,9 +69,9 @@ pub fn asked(report: &mut Report, otherwise: Option<(String, String)>) {
         return report.fail("controller encryption", why, "a program with these settings says the same and stops");
     }
     // Each is looked at: of several one leads, and the others have to be there to take over.
-    for address in named.split(',').map(str::trim) {
-        let port = if address.contains(':') { String::new() } else { format!(":{CONTROLLER_PORT}") };
-        one(report, &format!("{address}{port}"), &by);
+    match controller_addresses(&named) {
+        Ok(addresses) => addresses.iter().for_each(|address| one(report, address, &by)),
+        Err(why) => report.fail("controller", format!("{by}: {why}"), "a program with these settings says the same"),
     }
 }
 

@@ -346,6 +346,32 @@ fn an_installation_has_its_summary_in_words_and_in_json() {
 }
 
 #[test]
+fn an_address_of_a_controller_is_read_as_programs_read_it() {
+    let scene = Scene::new("port");
+    for (address, asked) in [("[::1]", "set as [::1]:9123 in"), ("127.0.0.1:1, [::1]:2", "set as [::1]:2 in")] {
+        let said = text(&scene.check(&["runtime", "client"], &[("ORION_CONTROLLER", address)]));
+        assert!(said.contains(asked), "{said}");
+    }
+    let output = scene.check(&["runtime", "client"], &[("ORION_CONTROLLER", "::1")]);
+    let said = text(&output);
+    let words = "[Error] environment variable: \"::1\" is no address of a controller";
+    assert!(!output.status.success() && said.contains(words), "{said}");
+}
+
+/// As programs do: it may be somebody else's.
+#[test]
+fn a_socket_that_nobody_has_named_is_not_taken_from_a_folder_that_others_write_to() {
+    let mut scene = Scene::new("folder");
+    let socket = scene.oriond();
+    let folder = socket.parent().expect("its folder");
+    std::fs::set_permissions(folder, PermissionsExt::from_mode(0o777)).expect("its owner may");
+    let output = scene.check(&["runtime", "client"], &[]);
+    let said = text(&output);
+    assert!(!output.status.success() && said.contains("[Error] There is "), "{said}");
+    assert!(said.contains("its folder is not to be trusted: others can write to it"), "{said}");
+}
+
+#[test]
 fn a_controller_is_looked_at_where_it_runs() {
     let mut scene = Scene::new("controller");
     let controller = scene.controller();
