@@ -62,6 +62,7 @@ fn arguments() -> Result<Cli, String> {
 
 fn run(cli: Cli) -> Result<(), String> {
     let mut report = Report::new(&cli)?;
+    report.notices.iter().for_each(|notice| warn!("{notice}"));
     let mut controller = Controller::new(&cli.controller, cli.server_key_file.as_deref(), cli.trust()?)?;
     let reserve = cli.reserve_vgpus.map(|_| open_reserve(&cli)).transpose()?;
     let reserve = reserve.as_deref();
