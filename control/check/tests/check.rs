@@ -73,9 +73,13 @@ impl Scene {
     }
 
     fn controller(&mut self) -> String {
+        self.controller_at(0)
+    }
+
+    fn controller_at(&mut self, port: u16) -> String {
         let config = self.folder.join("controller.yaml");
         let text = format!(
-            "controller:\n  listen_port: 0\ndatabase:\n  name: embedded\n  data-dir: {}\n",
+            "controller:\n  listen_port: {port}\ndatabase:\n  name: embedded\n  data-dir: {}\n",
             self.folder.join("pool").display()
         );
         std::fs::write(&config, text).expect("writing");
@@ -384,6 +388,11 @@ fn a_controller_is_looked_at_where_it_runs() {
     let port = controller.rsplit(':').next().expect("a port");
     let output = scene.check(&["runtime", "controller"], &[("ORION_CONTROLLER", "127.0.0.1:1")]);
     assert_eq!(output.status.code(), Some(1), "{port}: {}", text(&output));
+    // Where nothing says where to look it is where its own file says.
+    let mut scene = Scene::new("steady");
+    let controller = scene.controller_at(orion_built::steady_port());
+    let said = text(&scene.check(&["runtime", "controller"], &[]));
+    assert!(said.contains(&format!("Address {controller} is reached.")), "{said}");
 }
 
 #[test]
