@@ -228,7 +228,7 @@ pub struct Process {
     /// The effective one.
     pub uid: String,
     pub user: String,
-    /// Neither root nor the user who asks has started it, or it has taken on somebody's rights: its words are anybody's.
+    /// Neither root nor the user who asks has started it, or it has taken on other rights: its words are anybody's.
     pub is_strangers: bool,
     pub arguments: Vec<String>,
 }

@@ -142,7 +142,7 @@ fn run(start: &Start) -> Result<(), String> {
     if let Some(address) = shares_as.as_ref().filter(|address| orion_tls::is_loopback(address)) {
         warn!(
             "the pool's other controllers, and who asks them, are told that this one is at {address}, which leads each \
-             machine to itself; set controller.listen_ip, or controller.advertise, to an address by which others reach it"
+             machine to itself; set controller.listen_ip or controller.advertise to where others reach it"
         );
     }
     let (node_ms, lease_ms) = (settings.node_ms, settings.lease_ms);

@@ -149,8 +149,8 @@ async fn run(pool: &mut Pool, command: Command) -> Result<(), tonic::Status> {
     Ok(())
 }
 
-/// Until it is interrupted: a controller that is gone may come back, or another one lead. One that was never there is an
-/// error.
+/// Until it is interrupted: a controller that is gone may come back, or another one lead. Where none was ever there, it
+/// is an error.
 async fn watch(place: &Place) -> Result<(), String> {
     let mut pool = place.connect().await?;
     loop {
