@@ -12,7 +12,8 @@
 #                                    downloads zig and cargo-zigbuild from PyPI, once, into .zig/ (420 MB)
 #   ./install.sh --system            into /usr, with oriond and orion-controller as services, which it does not start.
 #                                    A server.conf that is there stays. DESTDIR is put before every path
-#   ./install.sh --uninstall         removes what --system has put, but a server.conf that was changed
+#   ./install.sh --uninstall [--purge]  removes what --system has put, but a server.conf that was changed, logs and
+#                                    what a controller keeps (/var/log/orion, /var/lib/orion); with --purge these too
 #   ./install.sh --deb FILE          the same as a Debian package, which dpkg installs and removes
 set -euo pipefail
 # With it `cd` may lead elsewhere, and says so where a folder's name is taken down.
@@ -26,7 +27,8 @@ usage() {
 mode=folder
 case "${1:-}" in
     --portable | --deb) mode=${1#--}; shift; [ $# -eq 1 ] || usage ;;
-    --system | --uninstall) [ $# -eq 1 ] || usage; mode=${1#--} ;;
+    --uninstall) [ $# -eq 1 ] || { [ $# -eq 2 ] && [ "$2" = --purge ]; } || usage; mode=uninstall purge=${2:-} ;;
+    --system) [ $# -eq 1 ] || usage; mode=system ;;
     *) [ $# -eq 1 ] || usage ;;
 esac
 [ "$mode" = system ] || [ "$mode" = uninstall ] || [[ "$1" != -* ]] || usage
@@ -39,11 +41,12 @@ files=(usr/bin/orion-run usr/bin/orion-ptxas usr/bin/oriond usr/bin/orion-contro
     usr/lib/systemd/system/orion-agent.service)
 
 uninstall() {
-    local root=${DESTDIR:-}/ kept= file program folder
+    local root=${DESTDIR:-}/ kept= file program folder stays=
     if [ -z "${DESTDIR:-}" ] && command -v systemctl >/dev/null; then
         systemctl disable --now orion-agent oriond orion-controller 2>/dev/null || true
     fi
-    if [ -e "$root"etc/orion/server.conf ] && ! cmp -s "$service/server.conf" "$root"etc/orion/server.conf; then
+    if [ -z "$purge" ] && [ -e "$root"etc/orion/server.conf ] &&
+        ! cmp -s "$service/server.conf" "$root"etc/orion/server.conf; then
         kept=${root}etc/orion/server.conf
     fi
     for file in "${files[@]}"; do
@@ -64,7 +67,16 @@ uninstall() {
         usr/share/fish{/vendor_completions.d,} usr/share usr; do
         rmdir "$root$folder" 2>/dev/null || true
     done
+    for folder in var/log/orion var/lib/orion; do
+        [ -z "$purge" ] || { rm -rf "${root:?}$folder" && rmdir "$root${folder%/*}" "${root}var" 2>/dev/null || true; }
+        [ ! -e "$root$folder" ] || stays+="${stays:+ and }$root$folder"
+    done
+    if [ -z "${DESTDIR:-}" ] && [ -d /run/systemd/system ] && command -v systemctl >/dev/null; then
+        systemctl daemon-reload
+    fi
     echo "uninstalled from $root${kept:+, but for $kept, which was changed}"
+    [ -z "$kept$stays" ] ||
+        echo "what stays: ${kept:+$kept${stays:+, }}$stays; \`install.sh --uninstall --purge\` removes it too"
 }
 if [ "$mode" = uninstall ]; then
     uninstall

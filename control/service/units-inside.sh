@@ -101,6 +101,9 @@ holds "there are sessions after it" $facts --quiet --only what_a_kernel
 cp /root/pool.conf /etc/orion/server.conf
 holds "oriond is restarted into a pool" systemctl restart oriond
 holds "a controller and an agent start" systemctl start orion-controller orion-agent
+# As the original's controller.yaml has log_file, in the mounts that the unit gives it.
+may_log() { nsenter -t "$(main_pid orion-controller)" -m sh -c ': >>/var/log/orion/controller.log'; }
+holds "a controller may write a log beside oriond's" may_log
 reports() { /usr/bin/orionctl devices | grep -q "Orion software GPU"; }
 holds "the node is in the pool" comes reports
 in_pool() { ORION_CONTROLLER=127.0.0.1 ORION_WAIT=30 $facts --quiet --only copies_reach_it; }

@@ -4,8 +4,11 @@
 //!
 //! A file becomes options that stand before those of the command line, which therefore decide.
 
-use std::ffi::OsString;
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
 use std::net::{IpAddr, SocketAddr};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 
 use ini::{Ini, ParseOption, Properties};
 use orion_wire::client_conf::{is_text, text_of};
@@ -21,24 +24,72 @@ pub struct Choice {
     pub is_flag: bool,
 }
 
+/// Why a file stands for no options.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Unfit {
+    /// It says of no pool, and there is nothing to try again.
+    NoPool(String),
+    Other(String),
+}
+
+impl From<String> for Unfit {
+    fn from(why: String) -> Unfit {
+        Unfit::Other(why)
+    }
+}
+
+impl std::fmt::Display for Unfit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Unfit::NoPool(why) | Unfit::Other(why) => f.write_str(why),
+        }
+    }
+}
+
+impl Unfit {
+    fn of(self, path: &str) -> Unfit {
+        match self {
+            Unfit::NoPool(why) => Unfit::NoPool(format!("{path}: {why}")),
+            Unfit::Other(why) => Unfit::Other(format!("{path}: {why}")),
+        }
+    }
+}
+
 /// The options with those of `--config FILE` put before them. `options` are those that `[agent]` may have.
-pub fn expand(mut arguments: Vec<OsString>, options: &[Choice]) -> Result<Vec<OsString>, String> {
-    let after = |(i, argument): (usize, &OsString)| match argument.to_str()?.strip_prefix("--config")? {
-        "" => arguments.get(i + 1).cloned(),
-        rest => rest.strip_prefix('=').map(OsString::from),
+pub fn expand(mut arguments: Vec<OsString>, options: &[Choice]) -> Result<Vec<OsString>, Unfit> {
+    let after = |(i, argument): (usize, &OsString)| match argument.as_bytes().strip_prefix(b"--config")? {
+        b"" => arguments.get(i + 1).cloned(),
+        rest => rest.strip_prefix(b"=").map(|path| OsStr::from_bytes(path).to_owned()),
     };
     let Some(path) = arguments.iter().enumerate().filter_map(after).next_back() else { return Ok(arguments) };
-    let path = path.to_string_lossy();
-    let bytes = std::fs::read(&*path).map_err(|e| {
-        format!("reading --config {path} failed: {e}; give the path of a server.conf, or leave the option out")
+    let path = PathBuf::from(path);
+    let name = path.display();
+    let bytes = std::fs::read(&path).map_err(|e| {
+        format!("reading --config {name} failed: {e}; give the path of a server.conf, or leave the option out")
     })?;
-    let found = read(&text_of(&bytes), options).map_err(|why| format!("{path}: {why}"))?;
+    let found = read(&text_of(&bytes), options).map_err(|why| why.of(&name.to_string()))?;
     arguments.splice(1..1, found.into_iter().map(OsString::from));
     Ok(arguments)
 }
 
+/// The lines of `[agent]`'s keys. One that is given twice is an error, as it is to oriond in its sections.
+fn lines(text: &str) -> Result<BTreeMap<&str, usize>, String> {
+    let (mut section, mut lines) = ("", BTreeMap::new());
+    for (number, line) in (1..).zip(text.lines().map(str::trim)) {
+        if let Some(name) = line.strip_prefix('[').and_then(|rest| rest.split(']').next()) {
+            section = name.trim();
+        } else if let Some((key, _)) = line.split_once(['=', ':']).filter(|_| section == "agent")
+            && !line.starts_with([';', '#'])
+            && let Some(first) = lines.insert(key.trim(), number)
+        {
+            return Err(format!("line {number}: [agent] {} is given a second time, after line {first}", key.trim()));
+        }
+    }
+    Ok(lines)
+}
+
 /// The options that a file stands for.
-fn read(text: &str, options: &[Choice]) -> Result<Vec<String>, String> {
+fn read(text: &str, options: &[Choice]) -> Result<Vec<String>, Unfit> {
     let how = ParseOption { enabled_escape: false, ..ParseOption::default() };
     let ini = Ini::load_from_str_opt(text, how).map_err(|e| e.to_string())?;
     ini.iter().flat_map(|(_, keys)| keys.iter()).try_for_each(|(key, value)| is_text(key, value))?;
@@ -58,12 +109,13 @@ fn read(text: &str, options: &[Choice]) -> Result<Vec<String>, String> {
         value.into_iter().for_each(|value| add(&mut found, option, value));
     }
     let own = ini.section(Some("agent")).unwrap_or(&empty);
+    let lines = lines(text)?;
     if server.get("pool").is_none() && own.get("pool").is_none() {
-        return Err(
+        return Err(Unfit::NoPool(
             "[server] pool is not set, so the oriond of this file belongs to no pool; set it to a path, such as \
-                    /run/orion/pool.sock, and start oriond anew"
+             /run/orion/pool.sock, and start oriond anew"
                 .to_owned(),
-        );
+        ));
     }
     if own.get("address").is_none() {
         let all: Vec<String> = [Some(address(server)?), verbs_address(server)?].into_iter().flatten().collect();
@@ -71,16 +123,19 @@ fn read(text: &str, options: &[Choice]) -> Result<Vec<String>, String> {
     }
     for (key, value) in own.iter() {
         let option = key.replace('_', "-");
+        let at = lines.get(key).map_or_else(String::new, |line| format!("line {line}: "));
         let Some(choice) = options.iter().find(|choice| choice.name == option) else {
-            return Err(format!(
-                "nobody knows [agent] {key}; `orion-agent --help` lists the options that [agent] may have"
-            ));
+            return Err(Unfit::Other(format!(
+                "{at}nobody knows [agent] {key}; `orion-agent --help` lists the options that [agent] may have"
+            )));
         };
         match (choice.is_flag, value.to_ascii_lowercase().as_str()) {
             (false, _) => found.extend([format!("--{option}"), value.to_owned()]),
             (true, "true" | "1" | "yes" | "on") => found.push(format!("--{option}")),
             (true, "false" | "0" | "no" | "off") => {}
-            (true, _) => return Err(format!("[agent] {key} = {value:?} is neither true nor false")),
+            (true, _) => {
+                return Err(Unfit::Other(format!("{at}[agent] {key} = {value:?} is neither true nor false")));
+            }
         }
     }
     Ok(found)
@@ -138,12 +193,14 @@ fn verbs_address(server: &Properties) -> Result<Option<String>, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::ffi::OsStringExt;
+
     use super::*;
 
     fn options(text: &str) -> Result<String, String> {
         let known = ["address", "node", "server-key-file", "reserve", "insecure"];
         let known = known.map(|name| Choice { name: name.to_owned(), is_flag: name == "insecure" });
-        read(text, &known).map(|found| found.join(" "))
+        read(text, &known).map(|found| found.join(" ")).map_err(|why| why.to_string())
     }
 
     #[test]
@@ -183,12 +240,35 @@ mod tests {
             ("[server]\npool=/p\nbind_addr=10.0.0.7\nrdma=0.0.0.0:5\n", "rdma is 0.0.0.0:5"),
             ("[server]\npool=/p\nlisten_port=65535\nenable_rdma=true\n", "takes the port behind listen_port"),
             ("[server]\npool=/p\n", "neither bind_addr nor socket"),
-            ("[server]\npool=/p\nlisten_port=1\n[agent]\nnodes = 3\n", "nobody knows [agent] nodes"),
-            ("[server]\npool=/p\nlisten_port=1\n[agent]\ninsecure = 3\n", "is neither true nor false"),
+            ("[server]\npool=/p\nlisten_port=1\n[agent]\nnodes = 3\n", "line 5: nobody knows [agent] nodes"),
+            ("[server]\npool=/p\nsocket=/s\n[agent]\n# node = b\nnode = a\nnode=b\n", "line 7: [agent] node is given"),
+            (
+                "[server]\npool=/p\nlisten_port=1\n[agent]\ninsecure = 3\n",
+                "line 5: [agent] insecure = \"3\" is neither true nor false",
+            ),
             ("[server]\npool=/\u{fffd}\nlisten_port=1\n", "is not valid UTF-8; save the file as UTF-8"),
         ] {
             let why = options(text).expect_err(words);
             assert!(why.contains(words), "{why}");
         }
+    }
+
+    #[test]
+    fn a_file_may_have_any_name_and_one_without_a_pool_is_told_apart() {
+        let folder = std::env::temp_dir().join(format!("orion-agent-config-{}", std::process::id()));
+        std::fs::create_dir(&folder).expect("a new folder");
+        let path = folder.join(OsStr::from_bytes(b"\xff.conf"));
+        let joined = OsString::from_vec([b"--config=", path.as_os_str().as_bytes()].concat());
+        let apart = vec!["orion-agent".into(), "--config".into(), path.clone().into_os_string()];
+        for arguments in [apart, vec!["orion-agent".into(), joined]] {
+            std::fs::write(&path, "[server]\npool=/p\nsocket=/s\n").expect("writing");
+            let options = expand(arguments.clone(), &[]).expect("a file");
+            assert_eq!(options[1..3], ["--pool", "/p"].map(OsString::from), "{options:?}");
+            std::fs::write(&path, "[server]\nsocket=/s\n").expect("writing");
+            assert!(matches!(expand(arguments.clone(), &[]), Err(Unfit::NoPool(_))));
+            std::fs::remove_file(&path).expect("it is there");
+            assert!(matches!(expand(arguments, &[]), Err(Unfit::Other(_))));
+        }
+        std::fs::remove_dir_all(&folder).expect("removing");
     }
 }

@@ -20,6 +20,7 @@ use orion_wire::lease::LeaseId;
 use tracing::{info, warn};
 
 use crate::cli::Cli;
+use crate::config::Unfit;
 use crate::controller::{Controller, Failure};
 use crate::oriond::Oriond;
 use crate::report::Report;
@@ -33,22 +34,25 @@ const HEARTBEAT: Duration = Duration::from_secs(2);
 /// Between two tries to reach whoever is not there.
 const PAUSE: Duration = Duration::from_millis(500);
 
+/// The status of an agent whose file says of no pool: orion-agent.service starts it no more, and knows this number.
+const NO_POOL: u8 = 78;
+
 fn main() -> ExitCode {
     if let Some(done) = orion_pages::were_asked_for(Cli::command) {
         return done;
     }
     tracing_subscriber::fmt().with_target(false).with_ansi(false).init();
-    match arguments().and_then(run) {
+    match arguments().and_then(|cli| Ok(run(cli)?)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
             eprintln!("orion-agent: {why}");
-            ExitCode::FAILURE
+            if matches!(why, Unfit::NoPool(_)) { NO_POOL.into() } else { ExitCode::FAILURE }
         }
     }
 }
 
 /// Those of the command line, after those of the file that it names.
-fn arguments() -> Result<Cli, String> {
+fn arguments() -> Result<Cli, Unfit> {
     let command = Cli::command();
     let options = command.get_arguments().filter(|option| option.get_long().is_some_and(|name| name != "config"));
     let options: Vec<config::Choice> = options
@@ -62,6 +66,7 @@ fn arguments() -> Result<Cli, String> {
 
 fn run(cli: Cli) -> Result<(), String> {
     let mut report = Report::new(&cli)?;
+    report.notices.iter().for_each(|notice| warn!("{notice}"));
     let mut controller = Controller::new(&cli.controller, cli.server_key_file.as_deref(), cli.trust()?)?;
     let reserve = cli.reserve_vgpus.map(|_| open_reserve(&cli)).transpose()?;
     let reserve = reserve.as_deref();

@@ -16,11 +16,15 @@ const RESERVE_MIB: u64 = 640;
 pub struct Report {
     request: RegisterRequest,
     reserve_mib: Option<u64>,
+    /// What has to be said about the addresses.
+    pub notices: Vec<String>,
 }
 
 impl Report {
     pub fn new(cli: &Cli) -> Result<Report, String> {
         let addresses = addresses(&cli.address)?;
+        let controllers = orion_proto::leader::addresses(&cli.controller);
+        let notices = reachable(&addresses, controllers.iter().all(|one| orion_tls::is_loopback(one)))?;
         let (address, further) = addresses.split_first().ok_or("--address names no address of the oriond")?;
         if let Some(reserve) = cli.reserve_vgpus.filter(|reserve| *reserve >= cli.vgpu_count) {
             return Err(format!(
@@ -41,7 +45,7 @@ impl Report {
             reserve: cli.reserve_vgpus.unwrap_or(0),
             ..Default::default()
         };
-        Ok(Report { request, reserve_mib: cli.reserve })
+        Ok(Report { request, reserve_mib: cli.reserve, notices })
     }
 
     /// An oriond is there.
@@ -103,6 +107,28 @@ fn addresses(texts: &str) -> Result<Vec<Address>, String> {
     Ok(all)
 }
 
+/// A controller on another machine sends programs of all machines here. The error, and what is said, name what to set.
+fn reachable(addresses: &[Address], is_controller_here: bool) -> Result<Vec<String>, String> {
+    let mut notices = Vec::new();
+    for address in addresses.iter().filter(|_| !is_controller_here) {
+        match address.host() {
+            Some(host) if orion_tls::is_loopback(host) => {
+                return Err(format!(
+                    "--address {address} leads each machine to itself, and the controller is on another one, so \
+                     nobody else would reach this node; set bind_addr in server.conf, or --address, to an address by \
+                     which others reach it, such as tcp:HOST:PORT"
+                ));
+            }
+            Some(_) => {}
+            None => notices.push(format!(
+                "--address {address} is a socket of this machine, and the controller is on another one: programs \
+                 elsewhere that are sent here do not reach it; add an address that they reach, such as tcp:HOST:PORT"
+            )),
+        }
+    }
+    Ok(notices)
+}
+
 /// As the original wrote it where `host:port` alone means the same.
 fn spelled(address: &Address) -> String {
     let bare = address.host().filter(|host| Address::parse(host).as_ref() == Ok(address));
@@ -126,6 +152,20 @@ mod tests {
 
     fn told(texts: &str) -> Result<Vec<String>, String> {
         addresses(texts).map(|all| all.iter().map(spelled).collect())
+    }
+
+    #[test]
+    fn an_address_that_others_cannot_reach_is_refused_where_the_controller_is_another_machine_s() {
+        let of = |text: &str, is_here| reachable(&addresses(text).expect("addresses"), is_here);
+        for text in ["tcp:127.0.0.1:9960", "tcp:[::1]:9960", "tcp:localhost:9960", "tcp:10.0.0.7:1,rdma:127.0.0.1:2"] {
+            let why = of(text, false).expect_err(text);
+            assert!(why.contains("leads each machine to itself") && why.contains("set bind_addr"), "{why}");
+            assert_eq!(of(text, true), Ok(Vec::new()));
+        }
+        let said = of("tcp:10.0.0.7:9960,unix:/run/o.sock", false).expect("programs beside it may use it");
+        assert!(said.len() == 1 && said[0].contains("unix:/run/o.sock is a socket of this machine"), "{said:?}");
+        assert_eq!(of("tcp:gpu-7:9960", false), Ok(Vec::new()));
+        assert_eq!(of("unix:/run/o.sock", true), Ok(Vec::new()));
     }
 
     #[test]

@@ -51,6 +51,7 @@ fn the_table_of_the_original_is_whole_and_true() {
     controller_yaml(&scene);
     http(&scene);
     commands(&scene);
+    lines_of_logs(&scene);
     for heading in ["Ports and places", "Lines of logs", "The quick start, line by line"] {
         assert!(rows(heading).len() > 9, "{heading}");
     }
@@ -255,6 +256,33 @@ fn controller_yaml(scene: &Scene) {
         );
     }
     assert!(scene.folder.join("other").is_dir());
+}
+
+/// The lines that come before and after a session of a pool on one machine. Those of a session's own log and of other
+/// carriers are in the quick start's test, and in those of each carrier.
+fn lines_of_logs(scene: &Scene) {
+    let rows = rows("Lines of logs");
+    scene.run(&[]);
+    scene.wait_for_free(4);
+    let node = &scene.nodes[0];
+    let logs = [scene.controller.log(), node.agent.log(), node.oriond.log()].concat();
+    let mut tried = 0;
+    for (line, (verdict, remark)) in &rows {
+        assert!(verdict == "works" || remark.len() > 9, "{line} is {verdict}, and nothing says what is instead");
+        let place = ["Client ", "Using ", "Resource ", "Final ", "Registered ", "Architecture "];
+        if verdict != "works" || place.iter().any(|first| line.starts_with(first)) {
+            continue;
+        }
+        // Names, numbers and addresses are another run's.
+        let is_of_a_run = |word: &&str| word.contains(['<', '…', '>']) || word.contains(|c: char| c.is_ascii_digit());
+        let words: Vec<&str> = line.split([' ', ',', '(', ')', ';']).filter(|word| !is_of_a_run(word)).collect();
+        let has = |said: &str| words.iter().all(|word| said.contains(word));
+        // A row has one line, or two with a comma between.
+        let is_said = logs.lines().any(has) || words.iter().all(|word| logs.contains(word)) && line.contains("…, ");
+        assert!(is_said, "{line} is not in\n{logs}");
+        tried += 1;
+    }
+    assert!(tried > 7, "{rows:?}");
 }
 
 fn http(scene: &Scene) {

@@ -2,6 +2,7 @@
 
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use orion_transport::carrier::{tcp, view_of};
 use orion_transport::channel::Channel;
 use orion_transport::client::{Caller, Server};
 use orion_transport::proof::Token;
-use orion_transport::socket::{self, connect_local};
+use orion_transport::socket::{self, connect_local, objection_to_folder};
 use orion_wire::address::{self, Carrier, Leads, Place};
 use orion_wire::version::Version;
 
@@ -46,10 +47,26 @@ fn is_orions(library: &Path) -> bool {
     std::fs::read(library).is_ok_and(|bytes| bytes.windows(name.len()).any(|window| window == name))
 }
 
-/// Where oriond listens if nobody says anything.
+/// Where oriond listens if nobody says anything, in the order in which a program looks.
 fn default_sockets() -> Vec<PathBuf> {
     let runtime = variable("XDG_RUNTIME_DIR").map(|folder| Path::new(&folder).join("orion/oriond.sock"));
-    runtime.into_iter().chain(["/run/orion/oriond.sock".into()]).collect()
+    let own = std::fs::metadata("/proc/self").map(|own| format!("/tmp/orion-{}/oriond.sock", own.uid()).into());
+    runtime.into_iter().chain(["/run/orion/oriond.sock".into()]).chain(own).collect()
+}
+
+/// A socket that nobody has named. A program does not take it for the server where somebody else may have put it there.
+fn found(report: &mut Report, socket: &Path) {
+    let folder = socket.parent().expect("each of them lies in a folder");
+    let objection = match objection_to_folder(folder) {
+        Ok(None) => return local(report, socket),
+        Ok(Some(why)) => format!("its folder is not to be trusted: {why}"),
+        Err(e) => format!("opening its folder failed: {e}"),
+    };
+    report.fail(
+        "server",
+        format!("There is {}, but {objection}", socket.display()),
+        "set ORION_SERVER to the server you mean",
+    );
 }
 
 fn server(report: &mut Report) {
@@ -77,7 +94,7 @@ fn server(report: &mut Report) {
             report.say("ORION_SERVER is not set; the controller says where to go.");
         }
         None => match default_sockets().into_iter().find(|socket| socket.exists()) {
-            Some(socket) => local(report, &socket),
+            Some(socket) => found(report, &socket),
             None => report.fail(
                 "server",
                 "No Orion Server is named, and none is on this machine.",

@@ -1,14 +1,16 @@
 //! The controller: on this machine, and as those see it who ask it.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener};
+use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use orion_tls::trust::{ENVIRONMENT, Trust, Way};
-use orion_wire::client_conf::CONTROLLER_PORT;
+use orion_wire::client_conf::{CONTROLLER_PORT, controller_addresses};
+use serde::Deserialize;
 use ureq::tls::{Certificate, ClientCert, PrivateKey, RootCerts, TlsConfig, TlsProvider};
 
 use crate::finding::Report;
-use crate::machine;
+use crate::machine::{self, Process};
 use crate::settings::{controller_address, controller_trust, variable};
 
 const TIMEOUT: Duration = Duration::from_secs(3);
@@ -19,20 +21,61 @@ const SKEW_MAX_SECONDS: u64 = 2;
 pub fn check(report: &mut Report) {
     report.say("Checking Orion Controller process ...");
     let processes = machine::processes("orion-controller");
-    match processes.first() {
-        None => report.fail(
+    if processes.is_empty() {
+        report.fail(
             "controller process",
             "Orion Controller is not running.",
             "start it: systemctl start orion-controller, or orion-controller start",
-        ),
-        Some(one) => {
-            report.say(&format!("Orion Controller is running with Linux user   : {}", one.user));
-            let line = one.arguments.join(" ");
-            report.well("controller process", format!("Orion Controller is running with command line : {line}"));
-        }
+        );
     }
-    let here = || (format!("127.0.0.1:{CONTROLLER_PORT}"), "nothing, so that it is this machine's".to_owned());
-    asked(report, Some(here()));
+    for one in &processes {
+        report.say(&format!("Orion Controller is running with Linux user   : {}", one.user));
+        let line = one.arguments.join(" ");
+        report.well("controller process", format!("Orion Controller is running with command line : {line}"));
+    }
+    let addresses: Vec<String> = processes.iter().filter_map(listens).collect();
+    let here = match addresses.is_empty() {
+        true => (format!("127.0.0.1:{CONTROLLER_PORT}"), "nothing, so that it is this machine's".to_owned()),
+        false => (addresses.join(","), "its own controller.yaml".to_owned()),
+    };
+    asked(report, Some(here));
+}
+
+/// Where a controller listens by the file that it was given, if that says so: another one may have that file by now.
+fn listens(process: &Process) -> Option<String> {
+    let words = &process.arguments;
+    let named = words.iter().enumerate().find_map(|(at, word)| match word.strip_prefix("--config-file")? {
+        "" => words.get(at + 1).map(String::as_str),
+        rest => rest.strip_prefix('='),
+    });
+    // No words of a stranger's lead to what is read, which this may do as root.
+    if process.is_strangers {
+        return None;
+    }
+    let path = Path::new(&format!("/proc/{}/cwd", process.id)).join(named.unwrap_or("/etc/orion/controller.yaml"));
+    let text = std::fs::metadata(&path).ok()?.is_file().then(|| std::fs::read_to_string(&path).ok())??;
+    address_in(&text)
+}
+
+/// Of controller.yaml: the address at which this machine reaches it. Whatever else is in the file is the controller's.
+fn address_in(text: &str) -> Option<String> {
+    #[derive(Deserialize)]
+    struct File {
+        controller: Controller,
+    }
+    #[derive(Deserialize)]
+    struct Controller {
+        listen_ip: Option<IpAddr>,
+        listen_port: Option<u16>,
+    }
+    let File { controller } = serde_saphyr::from_str(text).ok()?;
+    let ip = match controller.listen_ip {
+        Some(ip) if !ip.is_unspecified() => ip,
+        Some(IpAddr::V6(_)) => IpAddr::from(Ipv6Addr::LOCALHOST),
+        _ => IpAddr::from([127, 0, 0, 1]),
+    };
+    let port = controller.listen_port.unwrap_or(CONTROLLER_PORT);
+    (port != 0).then(|| SocketAddr::new(ip, port).to_string())
 }
 
 /// Whether a port that a service wants is free, or has that service already.
@@ -69,9 +112,9 @@ pub fn asked(report: &mut Report, otherwise: Option<(String, String)>) {
         return report.fail("controller encryption", why, "a program with these settings says the same and stops");
     }
     // Each is looked at: of several one leads, and the others have to be there to take over.
-    for address in named.split(',').map(str::trim) {
-        let port = if address.contains(':') { String::new() } else { format!(":{CONTROLLER_PORT}") };
-        one(report, &format!("{address}{port}"), &by);
+    match controller_addresses(&named) {
+        Ok(addresses) => addresses.iter().for_each(|address| one(report, address, &by)),
+        Err(why) => report.fail("controller", format!("{by}: {why}"), "a program with these settings says the same"),
     }
 }
 
@@ -214,6 +257,19 @@ fn unix_seconds(date: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_controllers_file_says_where_it_listens() {
+        for (text, address) in [
+            ("controller:\n  listen_ip: 0.0.0.0\n  listen_port: 15500\n  log_level: info\n", Some("127.0.0.1:15500")),
+            ("controller: {listen_ip: '::', listen_port: 1}\n", Some("[::1]:1")),
+            ("controller:\n  listen_ip: 10.0.0.7\ndatabase:\n  name: embedded\n", Some("10.0.0.7:9123")),
+            ("controller:\n  listen_port: 0\n", None),
+            ("database:\n  name: embedded\n", None),
+        ] {
+            assert_eq!(address_in(text).as_deref(), address, "{text}");
+        }
+    }
 
     #[test]
     fn the_date_of_an_answer_is_read() {

@@ -164,7 +164,7 @@ pub fn mps(report: &mut Report) {
     }
 }
 
-/// Guests are only told of: they reach oriond over TCP, as from anywhere.
+/// What virtual machines take. Those that an oriond serves by shared memory stand among its settings.
 pub fn virtual_machines(report: &mut Report) {
     report.say("\nSearching VM support ...");
     match (Path::new("/dev/kvm").exists(), first_line("qemu-system-x86_64", &["--version"])) {
@@ -224,29 +224,41 @@ pub fn server_binary(report: &mut Report) {
 }
 
 pub struct Process {
+    pub id: u32,
+    /// The effective one.
+    pub uid: String,
     pub user: String,
-    pub program: std::path::PathBuf,
+    /// Neither root nor the user who asks has started it, or it has taken on other rights: its words are anybody's.
+    pub is_strangers: bool,
     pub arguments: Vec<String>,
 }
 
 /// Processes whose program begins with this name.
 pub fn processes(name: &str) -> Vec<Process> {
+    let ours = read("/proc/self/status").and_then(|status| uids(&status)).map(|uids| uids[1].clone());
     let of = |pid: &String| {
         let own = pid.parse::<u32>().ok()?;
         let file = |file: &str| std::fs::read(format!("/proc/{own}/{file}")).ok();
         let words: Vec<String> =
             String::from_utf8_lossy(&file("cmdline")?).split_terminator('\0').map(str::to_owned).collect();
         let is_named = Path::new(words.first()?).file_name()?.to_str()?.starts_with(name);
-        let uid = String::from_utf8_lossy(&file("status")?)
-            .lines()
-            .find_map(|line| line.strip_prefix("Uid:")?.split_whitespace().nth(1).map(str::to_owned))?;
+        let uids = uids(&String::from_utf8_lossy(&file("status")?))?;
         is_named.then(|| Process {
-            user: user_name(&uid),
-            program: format!("/proc/{own}/exe").into(),
+            id: own,
+            uid: uids[1].clone(),
+            user: user_name(&uids[1]),
+            is_strangers: uids.iter().any(|uid| *uid != "0" && Some(uid) != ours.as_ref()),
             arguments: words,
         })
     };
     names_in("/proc").iter().filter_map(of).collect()
+}
+
+/// Real, effective, saved and of the file system, as a process's status has them.
+fn uids(status: &str) -> Option<Vec<String>> {
+    let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    let uids: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+    (uids.len() == 4).then_some(uids)
 }
 
 fn user_name(uid: &str) -> String {

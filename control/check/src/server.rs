@@ -1,8 +1,10 @@
 //! oriond on this machine, as it runs.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::process::Command;
 use std::time::Duration;
 
@@ -37,7 +39,11 @@ fn one(report: &mut Report, server: &Process) {
         Ok(settings) => settings,
         Err(reason) => {
             let text = format!("What Orion Server was told is not known: {reason}");
-            return report.warn("settings", text, "run orion-check as the user of Orion Server, or as root");
+            let advice = match server.is_strangers {
+                true => "run orion-check as the user of Orion Server",
+                false => "run the orion-check that is installed with this Orion Server, as its user or as root",
+            };
+            return report.warn("settings", text, advice);
         }
     };
     let of = |name: &str| settings.get(name).map(String::as_str).unwrap_or_default();
@@ -45,7 +51,8 @@ fn one(report: &mut Report, server: &Process) {
     let yes_no = |is: bool| if is { "Yes" } else { "No" };
     report.say(&row("Enable SHM", yes_no(socket != "none")));
     report.say(&row("Enable RDMA", yes_no(!matches!(of("rdma"), "" | "none"))));
-    report.say(&row("Enable Local QEMU-KVM with SHM", "No"));
+    let has_guests = ["guest", "guest_folder", "guest_socket"].iter().any(|name| !of(name).is_empty());
+    report.say(&row("Enable Local QEMU-KVM with SHM", yes_no(has_guests)));
     if let Ok(address) = listen.parse::<SocketAddr>() {
         report.say(&format!("{:<40}{}", "Binding IP Address :", address.ip()));
         report.say(&format!("{:<40}{}", "Listening Port :", address.port()));
@@ -98,17 +105,58 @@ fn one(report: &mut Report, server: &Process) {
     }
 }
 
-/// What its program makes of the same words and files, which may have changed since it was started.
+/// What the oriond beside this program makes of the same words and files, which may have changed since it was started.
+/// No file that a process names is run, and no words of a stranger's are taken: this may be asked by root.
 fn settings(server: &Process) -> Result<BTreeMap<String, String>, String> {
-    let output = Command::new(&server.program)
-        .args(&server.arguments[1..])
-        .arg("--show-config")
+    if server.is_strangers {
+        return Err(
+            "neither root nor the user of orion-check has started it, and the words of others are not asked".to_owned()
+        );
+    }
+    let own = std::env::current_exe().map_err(|e| format!("asking where orion-check lies failed: {e}"))?;
+    let program = own.with_file_name("oriond");
+    let here = format!("/proc/{}", server.id);
+    let failed = |e: std::io::Error| format!("reading {here}/environ failed: {e}");
+    let environment = std::fs::read(format!("{here}/environ")).map_err(failed)?;
+    let mut command = Command::new(&program);
+    // Relative paths, and sockets at their defaults, are where that process has them.
+    command.current_dir(format!("{here}/cwd"));
+    for name in ["XDG_RUNTIME_DIR", "HOME"] {
+        match value(&environment, name) {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    // It stands before the words, so that none of them can take it for a value.
+    command.args(["serve", "--show-config"]).args(&server.arguments[2..]);
+    let output = command
         .output()
-        .map_err(|e| format!("starting {} failed: {e}", server.program.display()))?;
+        .map_err(|e| format!("starting {} in the folder of process {} failed: {e}", program.display(), server.id))?;
     if !output.status.success() {
         return Err(String::from_utf8_lossy(&output.stderr).trim().to_owned());
     }
-    Ok(parse(&String::from_utf8_lossy(&output.stdout)))
+    let mut settings = parse(&String::from_utf8_lossy(&output.stdout));
+    let socket = settings.entry("socket".to_owned()).or_default();
+    if socket.is_empty() {
+        *socket = default_socket(value(&environment, "XDG_RUNTIME_DIR"), &server.uid);
+    }
+    Ok(settings)
+}
+
+/// Where an oriond listens that was told nothing.
+fn default_socket(runtime: Option<&OsStr>, uid: &str) -> String {
+    match (runtime.filter(|folder| !folder.is_empty()), uid) {
+        (Some(folder), _) => format!("{}/orion/oriond.sock", folder.to_string_lossy()),
+        (None, "0") => "/run/orion/oriond.sock".to_owned(),
+        (None, uid) => format!("/tmp/orion-{uid}/oriond.sock"),
+    }
+}
+
+/// Of a variable, in the environment of a process as the kernel shows it.
+fn value<'a>(environment: &'a [u8], name: &str) -> Option<&'a OsStr> {
+    let all = environment.split(|byte| *byte == 0);
+    let found = all.filter_map(|one| one.strip_prefix(name.as_bytes())?.strip_prefix(b"=")).next()?;
+    Some(OsStr::from_bytes(found))
 }
 
 /// Settings at their defaults too, which stand behind a semicolon.
@@ -123,6 +171,13 @@ fn parse(text: &str) -> BTreeMap<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_variable_is_the_one_of_that_name() {
+        let environment = b"XHOME=/x\0HOME=/h=1\0HOME=/later\0";
+        assert_eq!(value(environment, "HOME"), Some(OsStr::new("/h=1")));
+        assert_eq!(value(environment, "XDG_RUNTIME_DIR"), None);
+    }
 
     #[test]
     fn settings_are_read_with_their_defaults() {

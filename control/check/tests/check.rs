@@ -1,7 +1,8 @@
 //! `orion-check` beside a real oriond and a real controller.
 
 use std::io::{BufRead, BufReader};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 
@@ -72,9 +73,13 @@ impl Scene {
     }
 
     fn controller(&mut self) -> String {
+        self.controller_at(0)
+    }
+
+    fn controller_at(&mut self, port: u16) -> String {
         let config = self.folder.join("controller.yaml");
         let text = format!(
-            "controller:\n  listen_port: 0\ndatabase:\n  name: embedded\n  data-dir: {}\n",
+            "controller:\n  listen_port: {port}\ndatabase:\n  name: embedded\n  data-dir: {}\n",
             self.folder.join("pool").display()
         );
         std::fs::write(&config, text).expect("writing");
@@ -136,6 +141,54 @@ fn a_running_server_is_shown_as_the_documents_have_it() {
     ] {
         assert!(lines.any(|one| one.starts_with(line)), "{line:?} does not come in its turn in\n{said}");
     }
+}
+
+/// As root looks at what others run: whose words begin like oriond's is not run, nor asked.
+#[test]
+fn nothing_that_a_stranger_runs_is_run_in_the_name_of_who_looks() {
+    let mut scene = Scene::new("stranger");
+    if std::fs::metadata(&scene.folder).expect("made").uid() != 0 {
+        return eprintln!("only root can be another user");
+    }
+    // A shell with the words of an oriond runs this, whoever starts it with them.
+    let script = "echo >\"ran-by-$(id -u)\"\necho serving\ncase \"$*\" in *show-config*) exit;; esac\nread word\n";
+    std::fs::write(scene.folder.join("serve"), script).expect("writing");
+    std::fs::set_permissions(&scene.folder, PermissionsExt::from_mode(0o777)).expect("its owner may");
+    let mut command = Command::new("/bin/sh");
+    command.arg0("oriond-of-a-stranger").arg("serve").current_dir(&scene.folder).uid(65534).stdin(Stdio::piped());
+    scene.start(&mut command, "serving");
+    assert!(scene.folder.join("ran-by-65534").exists());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_orion-check"));
+    let output = command.args(["runtime", "server"]).current_dir(&scene.folder).output().expect("orion-check starts");
+    let said = text(&output);
+    assert!(said.contains("with command line : oriond-of-a-stranger serve"), "{said}");
+    assert!(said.contains("is not known: neither root nor the user of orion-check has started it"), "{said}");
+    assert!(!scene.folder.join("ran-by-0").exists(), "root has run it");
+}
+
+/// Relative paths, and a socket at its default, are where that process has them; the checker is elsewhere.
+#[test]
+fn a_servers_settings_are_those_of_its_own_folder_and_environment() {
+    let mut scene = Scene::new("elsewhere");
+    let conf = "[server]\n driver = echo\n warm = 0\n enable_kvm = true\n[server-log]\n log_to_file = false\n \
+                        log_to_screen = true\n[server-shm]\n shm_path_base = guests\n";
+    std::fs::write(scene.folder.join("server.conf"), conf).expect("writing");
+    for folder in ["guests", "run"] {
+        std::fs::create_dir(scene.folder.join(folder)).expect("a new folder");
+    }
+    let memory = std::fs::File::create(scene.folder.join("guests/orionsock0")).expect("a file");
+    memory
+        .set_permissions(PermissionsExt::from_mode(0o600))
+        .and_then(|()| memory.set_len(256 << 20))
+        .expect("its size");
+    let mut command = Command::new(built().join("oriond"));
+    command.args(["serve", "--config", "server.conf"]).current_dir(&scene.folder);
+    command.env("XDG_RUNTIME_DIR", scene.folder.join("run")).env("HOME", &scene.folder);
+    scene.start(command.args(["--log-file", "/dev/stdout", "--no-log-screen"]), "serving");
+    let said = text(&scene.check(&["runtime", "server"], &[]));
+    assert!(said.contains("Enable Local QEMU-KVM with SHM          [Yes]"), "{said}");
+    let socket = scene.folder.join("run/orion/oriond.sock");
+    assert!(said.contains(&format!("Orion Server can be reached through {}", socket.display())), "{said}");
 }
 
 #[test]
@@ -297,6 +350,32 @@ fn an_installation_has_its_summary_in_words_and_in_json() {
 }
 
 #[test]
+fn an_address_of_a_controller_is_read_as_programs_read_it() {
+    let scene = Scene::new("port");
+    for (address, asked) in [("[::1]", "set as [::1]:9123 in"), ("127.0.0.1:1, [::1]:2", "set as [::1]:2 in")] {
+        let said = text(&scene.check(&["runtime", "client"], &[("ORION_CONTROLLER", address)]));
+        assert!(said.contains(asked), "{said}");
+    }
+    let output = scene.check(&["runtime", "client"], &[("ORION_CONTROLLER", "::1")]);
+    let said = text(&output);
+    let words = "[Error] environment variable: \"::1\" is no address of a controller";
+    assert!(!output.status.success() && said.contains(words), "{said}");
+}
+
+/// As programs do: it may be somebody else's.
+#[test]
+fn a_socket_that_nobody_has_named_is_not_taken_from_a_folder_that_others_write_to() {
+    let mut scene = Scene::new("folder");
+    let socket = scene.oriond();
+    let folder = socket.parent().expect("its folder");
+    std::fs::set_permissions(folder, PermissionsExt::from_mode(0o777)).expect("its owner may");
+    let output = scene.check(&["runtime", "client"], &[]);
+    let said = text(&output);
+    assert!(!output.status.success() && said.contains("[Error] There is "), "{said}");
+    assert!(said.contains("its folder is not to be trusted: others can write to it"), "{said}");
+}
+
+#[test]
 fn a_controller_is_looked_at_where_it_runs() {
     let mut scene = Scene::new("controller");
     let controller = scene.controller();
@@ -309,6 +388,11 @@ fn a_controller_is_looked_at_where_it_runs() {
     let port = controller.rsplit(':').next().expect("a port");
     let output = scene.check(&["runtime", "controller"], &[("ORION_CONTROLLER", "127.0.0.1:1")]);
     assert_eq!(output.status.code(), Some(1), "{port}: {}", text(&output));
+    // Where nothing says where to look it is where its own file says.
+    let mut scene = Scene::new("steady");
+    let controller = scene.controller_at(orion_built::steady_port());
+    let said = text(&scene.check(&["runtime", "controller"], &[]));
+    assert!(said.contains(&format!("Address {controller} is reached.")), "{said}");
 }
 
 #[test]

@@ -139,6 +139,12 @@ fn run(start: &Start) -> Result<(), String> {
         warn!("INSECURE: this controller speaks to its etcd in the clear (kv-insecure)");
     }
     let shares_as = kv.map(|_| config.advertised(local)).transpose()?;
+    if let Some(address) = shares_as.as_ref().filter(|address| orion_tls::is_loopback(address)) {
+        warn!(
+            "the pool's other controllers, and who asks them, are told that this one is at {address}, which leads each \
+             machine to itself; set controller.listen_ip or controller.advertise to where others reach it"
+        );
+    }
     let (node_ms, lease_ms) = (settings.node_ms, settings.lease_ms);
     let counter = desk::open(settings, store(&config, kv, &kv_trust, shares_as.as_deref())?)?;
     info!("Database connection is created.");

@@ -3,13 +3,14 @@
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
+use std::net::IpAddr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::{Args, Subcommand};
 use orion_tls::identity::{self, Role, check_name, uri};
-use orion_tls::{Fingerprint, certificates, private_key};
+use orion_tls::{Fingerprint, certificates, private_key, revoked};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
     SanType,
@@ -119,8 +120,18 @@ fn failed(e: rcgen::Error) -> String {
     format!("making a certificate failed: {e}")
 }
 
+/// A certificate names machines, and an address without its brackets; a port is none of its business.
+fn host(text: &str) -> Result<String, String> {
+    let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
+    if bare.parse::<IpAddr>().is_ok() || !bare.contains(':') {
+        return Ok(bare.to_owned());
+    }
+    Err(format!("{text:?} is no name or IP address of a machine; leave the port out: a certificate is good for all"))
+}
+
 fn params(name: &str, hosts: &[String], days: u32) -> Result<CertificateParams, String> {
-    let mut params = CertificateParams::new(hosts.to_vec()).map_err(|e| format!("{}: {e}", hosts.join(" ")))?;
+    let hosts = hosts.iter().map(|text| host(text)).collect::<Result<Vec<String>, String>>()?;
+    let mut params = CertificateParams::new(hosts.clone()).map_err(|e| format!("{}: {e}", hosts.join(" ")))?;
     params.distinguished_name = rcgen::DistinguishedName::new();
     params.distinguished_name.push(DnType::CommonName, name);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_err(|e| format!("this machine's clock: {e}"))?;
@@ -175,18 +186,28 @@ fn make(
     Ok(format!("{folder}/{name}.pem and {folder}/{name}.key: {who}, good for {days} days\nfingerprint {fingerprint}"))
 }
 
-/// A certificate and its key. Nothing is written over.
+/// A certificate and its key. Nothing is written over, and nothing is left of one without the other.
 fn put(folder: &Path, name: &str, certificate: &str, key: &KeyPair) -> Result<(), String> {
     std::fs::create_dir_all(folder).map_err(|e| format!("making the folder {} failed: {e}", folder.display()))?;
+    let mut made: Vec<PathBuf> = Vec::new();
     for (ending, mode, text) in [("key", 0o600, key.serialize_pem()), ("pem", 0o644, certificate.to_owned())] {
         let path = folder.join(format!("{name}.{ending}"));
         let file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&path);
-        file.and_then(|mut file| file.write_all(text.as_bytes())).map_err(|e| match e.kind() {
-            io::ErrorKind::AlreadyExists => {
-                format!("{} is there already; move it away, or give another name or --folder", path.display())
+        let written = file.and_then(|mut file| {
+            made.push(path.clone());
+            file.write_all(text.as_bytes())
+        });
+        if let Err(e) = written {
+            for path in &made {
+                let _ = std::fs::remove_file(path);
             }
-            _ => format!("writing {} failed: {e}", path.display()),
-        })?;
+            return Err(match e.kind() {
+                io::ErrorKind::AlreadyExists => {
+                    format!("{} is there already; move it away, or give another name or --folder", path.display())
+                }
+                _ => format!("writing {} failed: {e}", path.display()),
+            });
+        }
     }
     Ok(())
 }
@@ -208,11 +229,47 @@ fn revoke(certificate: &str, list: &Path) -> Result<String, String> {
         Err(e) if e.kind() == io::ErrorKind::NotFound => String::new(),
         Err(e) => return Err(format!("reading {name} failed: {e}")),
     };
-    if had.contains(&fingerprint.to_string()) {
+    if revoked::parse(&had).map_err(|why| format!("{name}:{why}"))?.contains(&fingerprint) {
         return Ok(format!("{fingerprint} is in {name} already"));
     }
     let file = OpenOptions::new().append(true).create(true).open(list);
     let line = format!("{}{fingerprint}{who}\n", if had.is_empty() || had.ends_with('\n') { "" } else { "\n" });
     file.and_then(|mut file| file.write_all(line.as_bytes())).map_err(|e| format!("writing {name} failed: {e}"))?;
     Ok(format!("{fingerprint} is in {name}; who reads that list does not take it any more, within a second"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_certificate_is_for_machines_and_not_for_ports() {
+        for (text, bare) in [("pool", "pool"), ("10.0.0.1", "10.0.0.1"), ("::1", "::1"), ("[fe80::1]", "fe80::1")] {
+            assert_eq!(host(text).as_deref(), Ok(bare));
+        }
+        for text in ["pool:9123", "10.0.0.1:9123", "[::1]:9123"] {
+            let why = host(text).expect_err(text);
+            assert!(why.contains(text) && why.contains("leave the port out"), "{why}");
+        }
+    }
+
+    #[test]
+    fn what_a_comment_says_is_not_revoked_and_a_key_without_its_certificate_is_not_left() {
+        let folder = std::env::temp_dir().join(format!("orion-certificates-{}", std::process::id()));
+        make_ca("Orion", &folder, 1).expect("a CA");
+        let at = || Folder { folder: folder.clone(), days: 1 };
+        run(Command::Client { tenant: "red".to_owned(), folder: at() }).expect("a certificate");
+        let (fingerprint, _) = look(&folder.join("red.pem")).expect("just made");
+        let list = folder.join("revoked");
+        std::fs::write(&list, format!("# {fingerprint} was lost and found\n")).expect("writing");
+        let revoke = || revoke(&fingerprint.to_string(), &list).expect("a fingerprint");
+        assert!(revoke().contains("does not take it any more"));
+        assert_eq!(revoked::parse(&std::fs::read_to_string(&list).expect("a list")).expect("sound").len(), 1);
+        assert!(revoke().contains("already"));
+
+        std::fs::remove_file(folder.join("red.key")).expect("it is there");
+        let why = run(Command::Client { tenant: "red".to_owned(), folder: at() }).expect_err("red.pem is there");
+        assert!(why.contains("red.pem is there already") && !folder.join("red.key").exists(), "{why}");
+        std::fs::remove_dir_all(&folder).expect("removing");
+    }
 }

@@ -7,6 +7,7 @@ pub mod dmon;
 pub mod pmon;
 pub mod smi;
 pub mod stats;
+pub mod token;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -71,8 +72,15 @@ impl Place {
         leader::addresses(&self.controller.clone().or_else(named).unwrap_or_else(|| "127.0.0.1".to_owned()))
     }
 
-    /// To the one that leads.
+    /// To the one that leads. Whether others may speak to it in the clear is said on standard error.
     pub async fn connect(&self) -> Result<Pool, String> {
+        let (pool, insecure) = self.reach().await?;
+        insecure.inspect(|words| eprintln!("{words}"));
+        Ok(pool)
+    }
+
+    /// The same for who has a screen of his own to say that on.
+    pub async fn reach(&self) -> Result<(Pool, Option<String>), String> {
         let addresses = self.addresses();
         let key = Key(self.key_file.as_deref().map(read_key).transpose()?);
         for address in &addresses {
@@ -84,13 +92,13 @@ impl Place {
             let all = addresses.join(",");
             format!("reaching the controller at {all} failed: {why}; is it running there? See --controller")
         })?;
-        if insecure {
-            eprintln!(
+        let words = insecure.then(|| {
+            format!(
                 "INSECURE: the controller at {address} lets other machines speak in the clear (controller.insecure)"
-            );
-        }
+            )
+        });
         // A list of a large pool is longer than the 4 MiB that tonic takes.
-        Ok(PoolClient::with_interceptor(channel, key).max_decoding_message_size(ANSWER_BYTES_MAX))
+        Ok((PoolClient::with_interceptor(channel, key).max_decoding_message_size(ANSWER_BYTES_MAX), words))
     }
 
     /// As the options say, and where they say nothing the environment.

@@ -10,6 +10,9 @@ use crate::mib;
 const RULE: &str = "+-------------------------------+----------------------+----------------------+\n";
 const WIDE: &str = "+-----------------------------------------------------------------------------+\n";
 
+/// Of an address, in the original's table; longer ones make the table wider.
+const IP: usize = 14;
+
 /// One vGPU that somebody has.
 pub struct Used<'a> {
     pub place: &'a Place,
@@ -46,52 +49,57 @@ fn ip(place: &Place) -> String {
 #[must_use]
 pub fn table(devices: &[Device], allocations: &[Allocation], time: &str) -> String {
     let used = used(allocations);
-    let mut out = String::from(WIDE);
+    // An address that loses its end is another machine's.
+    let more = used.iter().map(|used| ip(used.place).chars().count().saturating_sub(IP)).max().unwrap_or(0);
+    let (ips, whole, wider) = (IP + more, 75 + more, " ".repeat(more));
+    let longer = |rule: &str| format!("{}{}{}", &rule[..1], rule[1..2].repeat(more), &rule[1..]);
+    let (rule, wide) = (longer(RULE), longer(WIDE));
+    let mut out = wide.clone();
     let head = format!("ORION-SMI {:<10} Time: {time:<22} CUDA Version: N/A", env!("CARGO_PKG_VERSION"));
-    let _ = write!(out, "| {} |\n{RULE}", cell(&head, 75));
-    out += "| IP             vGPU Name      | Bus-Id        Disp.A | Volatile Uncorr. ECC |\n";
-    out += "| pGPU vGPU      Physical GPU   |     Memory of vGPU   | Share    Compute M.  |\n";
-    out += "|===============================+======================+======================|\n";
+    let _ = writeln!(out, "| {} |\n{}", cell(&head, whole), rule.trim_end());
+    let _ = writeln!(out, "| IP{wider}             vGPU Name      | Bus-Id        Disp.A | Volatile Uncorr. ECC |");
+    let _ = writeln!(out, "| pGPU vGPU{wider}      Physical GPU   |     Memory of vGPU   | Share    Compute M.  |");
+    out += &longer("|===============================+======================+======================|\n");
     for Used { place, .. } in &used {
         let device = devices.iter().find(|device| device.uuid == place.gpu_uuid && device.node == place.node);
         let name = device.map_or("a GPU that is gone", |device| device.name.as_str());
-        let (ip, numbers) = (cell(&ip(place), 14), format!("{:>4} {:>4}", place.gpu, place.vgpu));
+        let (ip, numbers) = (cell(&ip(place), ips), format!("{:>4} {:>4}", place.gpu, place.vgpu));
         let _ = writeln!(out, "| {ip} {} | N/A              Off |                  N/A |", cell("Orion vGPU", 14));
         let share = format!("{}%", place.ratio);
         let _ = writeln!(
             out,
             "| {} {} | {:>20} | {:<8} {:>11} |\n{}",
-            cell(&numbers, 14),
+            cell(&numbers, ips),
             cell(name, 14),
             used_of(place),
             share,
             "Default",
-            RULE.trim_end()
+            rule.trim_end()
         );
     }
     if used.is_empty() {
-        let _ = write!(out, "| {} |\n{WIDE}", cell("No vGPU is lent.", 75));
+        let _ = write!(out, "| {} |\n{wide}", cell("No vGPU is lent.", whole));
     }
     let _ = write!(
         out,
-        "\n{WIDE}| {} |\n",
-        cell("Processes:                                                    vGPU Memory", 75)
+        "\n{wide}| {} |\n",
+        cell(&format!("Processes:{wider}                                                    vGPU Memory"), whole)
     );
-    let _ = writeln!(out, "| {} |", cell(" IP             pGPU  vGPU  Process", 75));
-    out += "|=============================================================================|\n";
+    let _ = writeln!(out, "| {} |", cell(&format!(" IP{wider}             pGPU  vGPU  Process"), whole));
+    out += &longer("|=============================================================================|\n");
     for Used { place, allocation } in &used {
         let client = if allocation.of_reserve { "(reserve) " } else { "" }.to_owned() + &allocation.client;
         let line = format!(
             " {} {:>4}  {:>4}  {} {:>10}",
-            cell(&ip(place), 14),
+            cell(&ip(place), ips),
             place.gpu,
             place.vgpu,
             cell(&client, 34),
             place.used_bytes.map_or_else(|| "N/A".into(), mib)
         );
-        let _ = writeln!(out, "| {} |", cell(&line, 75));
+        let _ = writeln!(out, "| {} |", cell(&line, whole));
     }
-    out + WIDE
+    out + &wide
 }
 
 /// What is used of a vGPU's memory, and what may be.
@@ -103,8 +111,12 @@ fn used_of(place: &Place) -> String {
 /// The GPUs of the pool.
 #[must_use]
 pub fn pool_table(devices: &[Device], waiting: u32) -> String {
+    let longest = |of: fn(&Device) -> &str, least: usize| {
+        devices.iter().map(|device| of(device).chars().count()).max().unwrap_or(0).max(least)
+    };
+    let (nodes, names) = (longest(|device| &device.node, 20), longest(|device| &device.name, 24));
     let mut out = format!(
-        "{:<20} {:>4} {:<24} {:<9} {:>9} {:>19} {:>10}\n",
+        "{:<nodes$} {:>4} {:<names$} {:<9} {:>9} {:>19} {:>10}\n",
         "NODE", "pGPU", "Physical GPU Name", "Standing", "vGPU free", "Memory free", "Share free"
     );
     for device in devices {
@@ -113,9 +125,9 @@ pub fn pool_table(devices: &[Device], waiting: u32) -> String {
         let _ = writeln!(
             out,
             "{} {:>4} {} {:<9} {vgpus:>9} {memory:>19} {:>9}%",
-            cell(&device.node, 20),
+            cell(&device.node, nodes),
             device.gpu,
-            cell(&device.name, 24),
+            cell(&device.name, names),
             device.standing,
             device.free_ratio
         );
@@ -208,6 +220,24 @@ mod tests {
         assert_eq!(ips.iter().map(|ip| ip.trim()).collect::<Vec<_>>(), expected);
         let ips: Vec<&str> = text.lines().filter(|line| line.contains("trainer")).map(|line| &line[3..17]).collect();
         assert_eq!(ips.iter().map(|ip| ip.trim()).collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn no_address_and_no_node_loses_its_end() {
+        let mut one = allocation(0);
+        one.vgpus[0].address = "192.168.100.123:9960".into();
+        let text = table(&[device("H200")], &[one.clone(), allocation(1)], "now");
+        assert_eq!(text.matches(" 192.168.100.123 ").count(), 2, "{text}");
+        let width = text.lines().next().expect("a rule").chars().count();
+        let lines = text.lines().filter(|line| !line.is_empty());
+        assert!(lines.clone().all(|line| line.chars().count() == width), "{text}");
+        assert!(lines.clone().any(|line| line.starts_with("|    0    1       H200 ")), "{text}");
+        let node = "gpu-node-of-the-second-floor.example";
+        let long = Device { node: node.into(), ..device("NVIDIA RTX PRO 6000 Blackwell Server Edition") };
+        let text = pool_table(&[device("H200"), long], 0);
+        assert!(text.contains(node) && text.contains("Blackwell Server Edition up"), "{text}");
+        let columns: Vec<_> = text.lines().take(3).map(|line| line.chars().count()).collect();
+        assert!(columns.iter().all(|column| *column == columns[0]), "{text}");
     }
 
     #[test]

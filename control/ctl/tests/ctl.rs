@@ -188,8 +188,36 @@ async fn a_tenant_has_no_more_than_his_quota() {
     let mut pool = PoolClient::connect(format!("http://{}", scene.address)).await.expect("connecting");
     let ask = AllocateRequest { vgpus: 2, tenant: "red".into(), ..AllocateRequest::default() };
     assert!(pool.allocate(ask).await.is_err());
-    assert_eq!(scene.said("orionctl", &["quota", "red"]), "red: no limit\n");
+    // Who asks changes nothing, and what is not named stays.
+    assert_eq!(scene.said("orionctl", &["quota", "red"]), said);
+    assert_eq!(scene.said("orionctl", &["quota", "red", "--vgpus", "3"]), "red: 3 vGPUs, 4096 MiB\n");
+    assert_eq!(scene.said("orionctl", &["quotas"]), "red: 3 vGPUs, 4096 MiB\n");
+    // What is refused is not told as if it were done.
+    let output = scene.run("orionctl", &["quota", "red", "--none"]);
+    assert!(!output.status.success() && output.stdout.is_empty(), "{output:?}");
+    assert_eq!(scene.said("orionctl", &["quota", "red", "--none"]), "red: no limit\n");
     assert_eq!(scene.said("orionctl", &["quotas"]), "");
+}
+
+/// A controller that was there may come back: who looks again and again does.
+#[test]
+fn a_look_that_fails_is_told_and_the_next_one_comes() {
+    let mut scene = Scene::new("again");
+    let key = scene.folder.join("key");
+    let mut lookers = [("orion-smi", &["-l", "1"][..]), ("orionctl", &["watch"])].map(|(program, arguments)| {
+        let mut command = Command::new(Path::new(env!("CARGO_BIN_EXE_orionctl")).with_file_name(program));
+        command.args(arguments).arg("--key-file").arg(&key).env("ORION_CONTROLLER", &scene.address);
+        command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts")
+    });
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    scene.controller.kill().and_then(|()| scene.controller.wait()).expect("it runs");
+    for looker in &mut lookers {
+        let lines = BufReader::new(looker.stderr.take().expect("piped")).lines();
+        let said: Vec<String> = lines.map_while(Result::ok).filter(|line| line.contains("failed")).take(2).collect();
+        assert_eq!(said.len(), 2, "{said:?}");
+        assert!(looker.try_wait().expect("a child").is_none());
+        looker.kill().and_then(|()| looker.wait()).expect("it runs");
+    }
 }
 
 /// It is its owner's, or a group's; never everybody's, and never in place of what is there.

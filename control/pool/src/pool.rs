@@ -389,11 +389,14 @@ impl Pool {
     }
 
     /// Two machines of one name would take each other's GPUs and sessions out of the pool, and nobody would know why.
-    /// Whoever starts oriond anew on its machine has its address, and one that is not heard of is out of the way.
+    /// Whoever starts oriond anew on its machine has its address, and a GPU that was there before, unless none is there
+    /// now: unix:PATH alone is the same on each machine. One that is not heard of is out of the way.
     fn is_no_other(&self, now: Time, report: &NodeReport) -> Result<(), Refused> {
         let Some(known) = self.nodes.get(&report.name) else { return Ok(()) };
         let is_heard_of = !known.is_lost && now < known.seen.saturating_add(self.settings.node_ms);
-        let is_same = known.report.oriond == report.oriond || known.report.address == report.address;
+        let was_there = |uuid: &String| known.report.gpus.iter().any(|gpu| gpu.uuid == *uuid);
+        let has_its_gpus = report.gpus.is_empty() || report.gpus.iter().any(|gpu| was_there(&gpu.uuid));
+        let is_same = known.report.oriond == report.oriond || known.report.address == report.address && has_its_gpus;
         if is_same || !is_heard_of || known.report.gpus.is_empty() {
             return Ok(());
         }

@@ -41,6 +41,31 @@ fn a_second_machine_of_the_same_name_takes_nothing_from_the_first() {
     pool.register(18_000, second).expect("the other one is gone");
 }
 
+/// As those that are reached by a socket, or by a name that leads each machine to itself, all have.
+#[test]
+fn a_second_machine_of_the_same_name_and_address_has_other_gpus() {
+    let mut pool = Pool::new(Settings::default());
+    let of = |oriond, gpus: &[&str]| {
+        let mut report = report("unix:/run/orion/oriond.sock", oriond);
+        let gpu = report.gpus.remove(0);
+        report.gpus.extend(gpus.iter().map(|uuid| Gpu { uuid: (*uuid).to_owned(), ..gpu.clone() }));
+        report
+    };
+    pool.register(0, of(1, &["GPU-1", "GPU-2"])).expect("the first");
+    let id = AllocationId(7);
+    pool.allocate(0, id, Ask { vgpus: 1, ..Ask::default() }).expect("there is room");
+    match pool.register(1_000, of(2, &["GPU-3"])) {
+        Err(Refused::Full(why)) => assert!(why.contains("there is a node a already"), "{why}"),
+        other => panic!("{other:?}"),
+    }
+    assert!(pool.allocation(id).is_some());
+    // One GPU was taken out, and another put in.
+    pool.register(2_000, of(3, &["GPU-2", "GPU-3"])).expect("the same machine");
+    // Its agent says that oriond is gone, whatever it comes back with.
+    pool.register(3_000, of(0, &[])).expect("the same machine");
+    pool.register(4_000, of(4, &["GPU-4"])).expect("the same machine");
+}
+
 /// A table that shows them would show others.
 #[test]
 fn names_that_turn_the_line_they_stand_in_are_refused() {

@@ -27,19 +27,15 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// The port of a controller that none is named of.
 pub const PORT: u16 = 9123;
 
-/// `HOST[:PORT]`, several with commas between, each with its port.
+/// `HOST[:PORT]`, several with commas between, each with its port. What is no address stays as it is, for [`check`].
 pub fn addresses(text: &str) -> Vec<String> {
     text.split(',').map(|address| with_port(address.trim())).collect()
 }
 
 fn with_port(address: &str) -> String {
-    // An IPv6 address has colons of its own, and needs brackets.
-    let has_port = address
-        .rsplit_once(':')
-        .is_some_and(|(host, port)| port.parse::<u16>().is_ok() && (!host.contains(':') || host.ends_with(']')));
-    match has_port {
+    // Within brackets a colon is the address's own, and without them nobody could tell.
+    match address.contains(':') && !address.ends_with(']') {
         true => address.to_owned(),
-        false if address.contains(':') && !address.starts_with('[') => format!("[{address}]:{PORT}"),
         false => format!("{address}:{PORT}"),
     }
 }
@@ -50,6 +46,13 @@ pub fn check(address: &str) -> Result<(), String> {
 }
 
 fn endpoint(address: &str) -> Result<Endpoint, String> {
+    let (host, port) = address.rsplit_once(':').unwrap_or((address, ""));
+    if host.contains(':') && !(host.starts_with('[') && host.ends_with(']')) {
+        return Err(format!("{address:?} is no HOST:PORT: an IPv6 address stands in brackets, such as [::1]:{PORT}"));
+    }
+    if port.parse::<u16>().is_err() {
+        return Err(format!("{address:?} is no HOST:PORT, such as gpu-pool:{PORT}"));
+    }
     let endpoint = Endpoint::from_shared(format!("http://{address}"));
     let endpoint = endpoint.map_err(|e| format!("{address:?} is no HOST:PORT: {e}"))?;
     Ok(endpoint.connect_timeout(CONNECT_TIMEOUT))
@@ -170,11 +173,15 @@ mod tests {
             ("pool", "pool:9123"),
             ("pool:1", "pool:1"),
             ("10.0.0.1", "10.0.0.1:9123"),
-            ("::1", "[::1]:9123"),
             ("[::1]", "[::1]:9123"),
             ("[::1]:7", "[::1]:7"),
         ] {
             assert_eq!(with_port(given), address);
+            assert_eq!(check(address), Ok(()));
+        }
+        for (given, words) in [("::1", "stands in brackets"), ("::1:9123", "stands in brackets"), ("a:b", "such as")] {
+            let why = check(&with_port(given)).expect_err(given);
+            assert!(why.contains(given) && why.contains(words), "{why}");
         }
         assert_eq!(addresses("a, b:1"), ["a:9123", "b:1"]);
     }

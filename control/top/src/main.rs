@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use clap::{CommandFactory, Parser};
@@ -129,8 +130,8 @@ impl Source {
                 self.model.take(report)
             }
             From::Pool(controller) => {
-                let (reports, left_out) = controller.ask()?;
-                self.pool.take(reports, left_out)
+                let (reports, left_out, insecure) = controller.ask()?;
+                self.pool.take(reports, left_out).map(|view| View { insecure, ..view })
             }
             From::Replay(replay) => match replay.next()? {
                 Some(report) => self.model.take(report),
@@ -189,18 +190,45 @@ fn live(options: &Options) -> Result<(), String> {
         Look::Nothing => {}
         Look::End => return Err("the recording is empty".to_owned()),
     }
+    let looker = Looker::start(source)?;
     let mut terminal = ratatui::init();
-    let outcome = watch(app, &mut source, &mut terminal);
+    let outcome = watch(app, &looker, &mut terminal);
     ratatui::restore();
     outcome
 }
 
-fn watch(mut app: App, source: &mut Source, terminal: &mut DefaultTerminal) -> Result<(), String> {
+/// Looks in a thread of its own: whoever does not answer keeps no key from being heard. It ends with the program.
+struct Looker {
+    ask: Sender<()>,
+    answers: Receiver<Result<Look, String>>,
+    interval: Duration,
+    is_recording: bool,
+}
+
+impl Looker {
+    fn start(mut source: Source) -> Result<Looker, String> {
+        let (interval, is_recording) = (source.interval, source.is_recording());
+        let ((ask, asked), (answer, answers)) = (channel(), channel());
+        let look = move || {
+            for () in asked {
+                if answer.send(source.look()).is_err() {
+                    return;
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("look".into()).spawn(look);
+        thread.map_err(|e| format!("starting a thread failed: {e}"))?;
+        Ok(Looker { ask, answers, interval, is_recording })
+    }
+}
+
+fn watch(mut app: App, looker: &Looker, terminal: &mut DefaultTerminal) -> Result<(), String> {
     let failed = |e: std::io::Error| format!("drawing on the terminal failed: {e}");
-    let mut next = Instant::now() + source.interval;
+    let mut next = Instant::now() + looker.interval;
+    let mut is_looking = false;
     while !app.is_over {
         terminal.draw(|frame| screen::draw(&app, frame.area(), frame.buffer_mut())).map_err(failed)?;
-        let left = next.saturating_duration_since(Instant::now());
+        let left = if is_looking { KEY_INTERVAL } else { next.saturating_duration_since(Instant::now()) };
         if event::poll(left.min(KEY_INTERVAL)).map_err(failed)? {
             if let Event::Key(key) = event::read().map_err(failed)?
                 && key.kind == KeyEventKind::Press
@@ -211,13 +239,15 @@ fn watch(mut app: App, source: &mut Source, terminal: &mut DefaultTerminal) -> R
             }
             continue;
         }
-        if Instant::now() < next || app.is_paused {
-            continue;
+        if !is_looking && Instant::now() >= next && !app.is_paused {
+            next = Instant::now() + looker.interval;
+            is_looking = looker.ask.send(()).is_ok();
         }
-        next = Instant::now() + source.interval;
-        match source.look() {
+        let Ok(look) = looker.answers.try_recv() else { continue };
+        is_looking = false;
+        match look {
             Ok(Look::View(view)) => {
-                if source.is_recording() {
+                if looker.is_recording {
                     next = Instant::now() + Duration::from_nanos(view.interval_ns);
                 }
                 (app.view, app.trouble) = (view, None);

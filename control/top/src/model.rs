@@ -91,6 +91,8 @@ pub struct View {
     pub left_out: u64,
     /// They are of several nodes.
     pub is_pool: bool,
+    /// Other machines may speak to the controller in the clear.
+    pub insecure: bool,
 }
 
 /// What is remembered from one report to the next.
@@ -124,6 +126,7 @@ impl Model {
             sessions: sessions.collect(),
             left_out: now.left_out,
             is_pool: false,
+            insecure: false,
         };
         self.histories.retain(|session, _| view.sessions.iter().any(|row| row.session == *session));
         view.sessions.iter_mut().for_each(|row| self.remember(row));

@@ -49,10 +49,11 @@ fn heading(app: &App) -> String {
     let (view, rows) = (&app.view, app.rows().len());
     let beyond = if view.left_out > 0 { format!(" and {} more", view.left_out) } else { String::new() };
     let filter = if app.filter.is_empty() { String::new() } else { format!(", those with \"{}\"", app.filter) };
+    let insecure = if view.insecure { "INSECURE: controller.insecure   " } else { "" };
     let paused = if app.is_paused { ", paused" } else { "" };
     let cost = view.sessions.iter().map(|row| row.probe_ns_per_call).fold(0.0, f64::max);
     format!(
-        "orion-top  {}  {rows} sessions{beyond}{filter}, by {}{paused}; telling costs {cost:.1} ns a call",
+        "{insecure}orion-top  {}  {rows} sessions{beyond}{filter}, by {}{paused}; telling costs {cost:.1} ns a call",
         view.node,
         app.sort.words()
     )

@@ -25,21 +25,22 @@ impl Controller {
         Ok(Controller { runtime: runtime.map_err(|e| format!("starting a runtime failed: {e}"))?, place })
     }
 
-    /// What each session does, as its node has last said; and how many say it in the words of another version or
-    /// have no room in one answer.
+    /// What each session does, as its node has last said; how many say it in the words of another version or have no
+    /// room in one answer; and whether others may speak to the controller in the clear.
     ///
     /// # Errors
     ///
     /// In words.
-    pub fn ask(&self) -> Result<(Vec<Report>, u64), String> {
-        let sessions = self.runtime.block_on(async {
-            let mut pool = self.place.connect().await?;
-            pool.list_sessions(ListSessionsRequest::default()).await.map_err(|status| said(&status))
+    pub fn ask(&self) -> Result<(Vec<Report>, u64, bool), String> {
+        let (sessions, insecure) = self.runtime.block_on(async {
+            let (mut pool, insecure) = self.place.reach().await?;
+            let sessions = pool.list_sessions(ListSessionsRequest::default()).await.map_err(|status| said(&status))?;
+            Ok::<_, String>((sessions, insecure.is_some()))
         })?;
         let Sessions { reports, left_out } = sessions.into_inner();
         let read: Vec<Report> = reports.iter().filter_map(|text| parse(text).ok()).collect();
         let left_out = u64::from(left_out) + (reports.len() - read.len()) as u64;
-        Ok((read, left_out))
+        Ok((read, left_out, insecure))
     }
 }
 

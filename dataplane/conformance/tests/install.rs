@@ -94,7 +94,13 @@ fn a_system_has_what_it_needs_and_nothing_afterwards() {
     installed(&system, &["--uninstall"]);
     assert_eq!(files(&system), BTreeSet::from(theirs.map(str::to_owned)));
     theirs.iter().for_each(|file| std::fs::remove_file(system.join(file)).expect("it stayed"));
-    installed(&system, &["--uninstall"]);
+    // What services have written stays, is told, and goes with a word more.
+    let kept = system.join("var/lib/orion/lease.key");
+    std::fs::create_dir_all(kept.parent().expect("a folder")).expect("making a folder");
+    std::fs::write(&kept, "key").expect("writing");
+    let said = installed(&system, &["--uninstall"]);
+    assert!(said.contains("what stays: ") && said.contains("var/lib/orion;") && kept.exists(), "{said}");
+    installed(&system, &["--uninstall", "--purge"]);
     assert_eq!(std::fs::read_dir(&system).expect("the folder itself stays").count(), 0);
     std::fs::remove_dir_all(folder).expect("removing");
 }

@@ -6,8 +6,9 @@
 //! none.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::net::IpAddr;
+use std::os::unix::ffi::OsStrExt;
 
 use ini::{Ini, ParseOption};
 use orion_wire::address::CARRIERS;
@@ -60,15 +61,16 @@ pub fn expand(mut arguments: Vec<OsString>, options: &[Choice]) -> Result<(Vec<O
     if arguments.get(1).is_none_or(|command| command != "serve") {
         return Ok((arguments, Settings::default()));
     }
-    let after = |(i, argument): (usize, &OsString)| match argument.to_str()?.strip_prefix("--config")? {
-        "" => arguments.get(i + 1).cloned(),
-        rest => rest.strip_prefix('=').map(OsString::from),
+    let after = |(i, argument): (usize, &OsString)| match argument.as_bytes().strip_prefix(b"--config")? {
+        b"" => arguments.get(i + 1).cloned(),
+        rest => rest.strip_prefix(b"=").map(|path| OsStr::from_bytes(path).to_owned()),
     };
     let Some(path) = arguments.iter().enumerate().filter_map(after).next_back() else {
         return Ok((arguments, Settings::default()));
     };
+    let bytes = std::fs::read(&path);
     let path = path.to_string_lossy();
-    let bytes = std::fs::read(&*path).map_err(|e| {
+    let bytes = bytes.map_err(|e| {
         format!("reading --config {path} failed: {e}; give the path of a server.conf, or leave the option out")
     })?;
     let settings = File { path: &path, text: &text_of(&bytes) }.settings(options)?;

@@ -79,8 +79,12 @@ impl Revoked {
     }
 }
 
-/// An error begins with its line.
-fn parse(text: &str) -> Result<BTreeSet<Fingerprint>, String> {
+/// The fingerprints of a list. An error begins with its line.
+///
+/// # Errors
+///
+/// In words.
+pub fn parse(text: &str) -> Result<BTreeSet<Fingerprint>, String> {
     let lines = text.lines().enumerate().map(|(i, line)| (i + 1, line.split('#').next().unwrap_or_default().trim()));
     lines
         .filter(|(_, line)| !line.is_empty())

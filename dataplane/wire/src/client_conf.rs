@@ -116,6 +116,10 @@ fn bytes_of(path: &Path) -> io::Result<Vec<u8>> {
     std::fs::read(path)
 }
 
+fn is_kept_from_us(path: &Path) -> bool {
+    bytes_of(path).is_err_and(|e| e.kind() == PermissionDenied)
+}
+
 /// What a configuration file says, whatever editor has written it: without the mark that those of Windows put in front,
 /// and with comments in any encoding. Whoever takes a value of it asks [`is_text`].
 pub fn text_of(bytes: &[u8]) -> Cow<'_, str> {
@@ -228,17 +232,25 @@ impl ClientConf {
 
     /// The same for a user with this folder, or none.
     pub fn below(home: Option<PathBuf>) -> Result<ClientConf, String> {
-        let own = home.map_or(Ok(ClientConf::default()), |home| ClientConf::read(&home.join(BELOW_HOME)))?;
+        // A home that this user cannot look into is as good as none.
+        let own = home.map(|home| home.join(BELOW_HOME)).filter(|path| !is_kept_from_us(path));
+        let own = own.map_or(Ok(ClientConf::default()), |path| ClientConf::read(&path))?;
         Ok(own.or(ClientConf::read(Path::new(OF_THE_SYSTEM))?))
     }
 
     /// A file that is not there says nothing.
     pub fn read(path: &Path) -> Result<ClientConf, String> {
+        ClientConf::of(path, bytes_of(path))
+    }
+
+    fn of(path: &Path, found: io::Result<Vec<u8>>) -> Result<ClientConf, String> {
         let name = path.display();
-        match bytes_of(path) {
+        match found {
             Ok(bytes) => ClientConf::parse(&text_of(&bytes)).map_err(|why| format!("{name}: {why}")),
-            // A home that this user cannot look into is as good as none.
-            Err(e) if matches!(e.kind(), NotFound | NotADirectory | PermissionDenied) => Ok(ClientConf::default()),
+            Err(e) if matches!(e.kind(), NotFound | NotADirectory) => Ok(ClientConf::default()),
+            Err(e) if e.kind() == PermissionDenied => {
+                Err(format!("reading {name} failed: {e}; let this user read it (chmod a+r), or remove it"))
+            }
             Err(e) => Err(format!("reading {name} failed: {e}")),
         }
     }
@@ -355,6 +367,9 @@ mod tests {
         for nowhere in ["/nonexistent/client.conf", "/dev/null/client.conf"] {
             assert_eq!(ClientConf::read(Path::new(nowhere)), Ok(ClientConf::default()));
         }
+        // Who may not read the system's file would go where it does not lead; a home is another thing.
+        let why = ClientConf::of(Path::new(OF_THE_SYSTEM), Err(PermissionDenied.into())).expect_err("it is there");
+        assert!(why.contains(OF_THE_SYSTEM) && why.contains("chmod a+r"), "{why}");
         for other in ["/", "/dev/zero"] {
             let why = ClientConf::read(Path::new(other)).expect_err(other);
             assert!(why.contains(&format!("reading {other} failed: it is no file")), "{why}");

@@ -20,7 +20,9 @@ pub fn built() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
         let dataplane = ["oriond", "orion-shim", "orion-nvml", "orion-run", "orion-soft"];
-        orion_built::packages(&[&dataplane[..], &["orion-controller", "orion-ctl", "orion-check"]].concat());
+        orion_built::packages(
+            &[&dataplane[..], &["orion-controller", "orion-ctl", "orion-check", "orion-top"]].concat(),
+        );
         let examples = ["--example", "show_vgpus", "--example", "several_nodes"];
         orion_built::build(&[&["-p", "orion-conformance", "--bin", "orion-facts"][..], &examples].concat())
     })

@@ -366,6 +366,7 @@ fn insecure_is_shown_by_every_tool() {
         ("orion-smi", &[]),
         ("orion-smi", &["--pool"]),
         ("orion-check", &["runtime", "controller"]),
+        ("orion-top", &["--controller", &address, "--once", "--interval", "0.1"]),
     ] {
         let mut command = Command::new(built().join(tool));
         let command = command.args(words).env("ORION_CONTROLLER", &address).env_remove("ORION_CA").env("HOME", &folder);

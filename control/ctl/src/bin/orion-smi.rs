@@ -113,9 +113,15 @@ async fn main() -> ExitCode {
         }
         None => {}
     }
+    let mut has_shown = false;
     loop {
         match show(&options).await {
-            Ok(text) => orion_pages::putln!("{text}"),
+            Ok(text) => {
+                has_shown = true;
+                orion_pages::putln!("{text}");
+            }
+            // It may come back, where it has been there.
+            Err(why) if options.every.is_some() && has_shown => eprintln!("orion-smi: {why}"),
             Err(why) => {
                 eprintln!("orion-smi: {why}");
                 return ExitCode::FAILURE;

@@ -1,14 +1,20 @@
 //! `orionctl`: what an operator does with a pool.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{CommandFactory, Parser, Subcommand};
-use orion_ctl::{Place, Pool, certificates, mib, said, smi};
+use orion_ctl::{Place, Pool, certificates, mib, said, smi, token};
 use orion_proto::{
     AllocationName, DrainRequest, ListAllocationsRequest, ListDevicesRequest, ListQuotasRequest, NodeName, Quota,
     SetQuotaRequest, WatchRequest,
 };
 use tokio_stream::StreamExt;
+use tonic::Code;
+
+/// Between two tries to reach a controller that was there.
+const AGAIN: Duration = Duration::from_secs(2);
 
 /// Looks after a pool of vGPUs
 #[derive(Parser)]
@@ -48,7 +54,7 @@ enum Command {
     Kill { allocation: String },
     /// How much each tenant may have
     Quotas,
-    /// Say how much a tenant may have; without a limit he may have all there is
+    /// Say how much a tenant may have; a limit that is not named stays, and without any it is shown
     Quota {
         tenant: String,
         /// vGPUs
@@ -60,6 +66,14 @@ enum Command {
         /// Percent of a GPU, of all of them together
         #[arg(long, value_name = "PERCENT")]
         ratio: Option<u32>,
+        /// Take every limit away: he may have all there is
+        #[arg(long, conflicts_with_all = ["vgpus", "memory", "ratio"])]
+        none: bool,
+    },
+    /// Make a key that nobody guesses, for a token_file or the keys of controller.yaml
+    Token {
+        /// A new file, which its owner alone may read
+        file: PathBuf,
     },
 }
 
@@ -72,6 +86,8 @@ async fn main() -> ExitCode {
     let done = match options.command {
         // No controller has anything to say to that.
         Command::Certificate(command) => certificates::run(command).map(|said| orion_pages::putln!("{said}")),
+        Command::Token { file } => token::make(&file).map(|said| orion_pages::putln!("{said}")),
+        Command::Watch => watch(&options.place).await,
         command => match options.place.connect().await {
             Ok(mut pool) => run(&mut pool, command).await.map_err(|status| said(&status)),
             Err(why) => Err(why),
@@ -88,24 +104,15 @@ async fn main() -> ExitCode {
 
 async fn run(pool: &mut Pool, command: Command) -> Result<(), tonic::Status> {
     match command {
-        Command::Certificate(_) => unreachable!("it is done without a controller"),
+        Command::Certificate(_) | Command::Token { .. } | Command::Watch => {
+            unreachable!("it is done before there is a connection")
+        }
         Command::Devices => {
             let devices = pool.list_devices(ListDevicesRequest {}).await?.into_inner().devices;
             let lent = pool.list_allocations(ListAllocationsRequest::default()).await?.into_inner();
             orion_pages::output::put(format_args!("{}", smi::pool_table(&devices, lent.waiting)));
         }
         Command::Allocations { tenant } => allocations(pool, tenant).await?,
-        Command::Watch => {
-            let mut events = pool.watch(WatchRequest {}).await?.into_inner();
-            while let Some(event) = events.next().await {
-                let event = event?;
-                let parts = [event.what, event.node, event.gpu_uuid, event.allocation, event.detail];
-                orion_pages::putln!(
-                    "{}",
-                    parts.iter().filter(|part| !part.is_empty()).cloned().collect::<Vec<_>>().join(" ")
-                );
-            }
-        }
         Command::Drain { node, undo } => {
             let left = pool.drain(DrainRequest { node: node.clone(), undo }).await?.into_inner().left;
             match undo {
@@ -126,11 +133,55 @@ async fn run(pool: &mut Pool, command: Command) -> Result<(), tonic::Status> {
                 orion_pages::putln!("{}", words(&quota));
             }
         }
-        Command::Quota { tenant, vgpus, memory, ratio } => {
-            let quota = Quota { tenant, vgpus, memory_mib: memory, ratio };
+        Command::Quota { tenant, vgpus, memory, ratio, none } => {
+            let quotas = pool.list_quotas(ListQuotasRequest {}).await?.into_inner().quotas;
+            let had = quotas.into_iter().find(|quota| quota.tenant == tenant && !none);
+            let mut quota = had.unwrap_or(Quota { tenant, ..Quota::default() });
+            quota.vgpus = vgpus.or(quota.vgpus);
+            quota.memory_mib = memory.or(quota.memory_mib);
+            quota.ratio = ratio.or(quota.ratio);
+            if none || vgpus.is_some() || memory.is_some() || ratio.is_some() {
+                pool.set_quota(SetQuotaRequest { quota: Some(quota.clone()) }).await?;
+            }
             orion_pages::putln!("{}", words(&quota));
-            pool.set_quota(SetQuotaRequest { quota: Some(quota) }).await?;
         }
+    }
+    Ok(())
+}
+
+/// Until it is interrupted: a controller that is gone may come back, or another one lead. Where none was ever there, it
+/// is an error.
+async fn watch(place: &Place) -> Result<(), String> {
+    let mut pool = place.connect().await?;
+    loop {
+        let why = match events(&mut pool).await {
+            Ok(()) => "the controller has ended the list of events".to_owned(),
+            // Another try would be refused as well.
+            Err(status) if is_refusal(status.code()) => return Err(said(&status)),
+            Err(status) => said(&status),
+        };
+        eprintln!("orionctl: {why}; what happens meanwhile is not told");
+        pool = loop {
+            tokio::time::sleep(AGAIN).await;
+            match place.connect().await {
+                Ok(pool) => break pool,
+                Err(why) => eprintln!("orionctl: {why}"),
+            }
+        };
+        eprintln!("orionctl: the controller is reached again");
+    }
+}
+
+fn is_refusal(code: Code) -> bool {
+    matches!(code, Code::Unauthenticated | Code::PermissionDenied | Code::Unimplemented | Code::InvalidArgument)
+}
+
+async fn events(pool: &mut Pool) -> Result<(), tonic::Status> {
+    let mut events = pool.watch(WatchRequest {}).await?.into_inner();
+    while let Some(event) = events.next().await {
+        let event = event?;
+        let parts = [event.what, event.node, event.gpu_uuid, event.allocation, event.detail];
+        orion_pages::putln!("{}", parts.iter().filter(|part| !part.is_empty()).cloned().collect::<Vec<_>>().join(" "));
     }
     Ok(())
 }

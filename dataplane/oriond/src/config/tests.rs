@@ -1,3 +1,5 @@
+use std::os::unix::ffi::OsStringExt;
+
 use super::*;
 
 fn options() -> Vec<Choice> {
@@ -133,12 +135,14 @@ fn options_have_their_own_names_and_stand_before_the_command_line() {
     assert_eq!(arguments(text), all);
     assert_eq!(arguments("[server]\nbind_addr = ::1\nlisten_port = 7\ninsecure = 1"), "--insecure --listen [::1]:7");
     assert_eq!(arguments("[server]\nlisten = 1.2.3.4:5\nbind_addr = 10.0.0.7\n"), "--listen 1.2.3.4:5");
-    let path = std::env::temp_dir().join(format!("orion-config-{}.conf", std::process::id()));
+    // Its name is any.
+    let name = [format!("orion-config-{}-", std::process::id()).as_bytes(), b"\xff.conf"].concat();
+    let path = std::env::temp_dir().join(OsStr::from_bytes(&name)).into_os_string();
     std::fs::write(&path, "[server]\nsocket = /a\n").unwrap();
-    let path = path.to_str().unwrap();
-    for given in [vec!["--config".to_owned(), path.to_owned()], vec![format!("--config={path}")]] {
-        let line = ["oriond", "serve", "--socket", "/b"].map(str::to_owned).into_iter().chain(given);
-        let (all, _) = expand(line.map(OsString::from).collect(), &options()).unwrap();
+    let joined = OsString::from_vec([b"--config=", path.as_bytes()].concat());
+    for given in [vec!["--config".into(), path.clone()], vec![joined]] {
+        let line = ["oriond", "serve", "--socket", "/b"].map(OsString::from).into_iter().chain(given);
+        let (all, _) = expand(line.collect(), &options()).unwrap();
         assert_eq!(all[..6], ["oriond", "serve", "--socket", "/a", "--socket", "/b"]);
     }
     std::fs::remove_file(path).unwrap();

@@ -15,7 +15,7 @@ const FILES: &[u64] = &[
     // dataplane/wire/src/bundle.rs
     0xd05d84a15de9a043,
     // dataplane/wire/src/client_conf.rs
-    0x42ed37614d000f41,
+    0x177f8bfef6681932,
     // dataplane/wire/src/codec.rs
     0x13bd378a7f2051f4,
     // dataplane/wire/src/environment.rs
