@@ -377,13 +377,8 @@ fn schedules(default: u64) -> std::ops::Range<u64> {
     first..first + number("SCHEDULES").unwrap_or(default)
 }
 
-/// A turn: as long as it is unless oriond is told otherwise, and as long as that may be.
-fn quantum_ns(seed: u64) -> u64 {
-    [5][seed as usize % 1] * MS
-}
-
 fn world(level: u32, seed: u64, sessions: Vec<Session>, seconds: u64) -> World {
-    let quantum_ns = quantum_ns(seed);
+    let quantum_ns = 5 * MS;
     let mut world = World::new(Settings { quantum_ns, level, ..Settings::default() }, sessions);
     world.run(seconds * SECOND + SECOND / 2);
     assert!(world.now > 0, "schedule {seed}");
@@ -399,8 +394,7 @@ fn sessions_that_always_have_work_get_their_shares_in_every_second() {
         let level = [0, 50, 100][random.within(0, 2) as usize];
         let sessions: Vec<Session> = (shares.iter())
             .map(|share| {
-                // One that is longer than a turn takes its time in any case.
-                let kernel_ns = random.within(10_000, (3 * MS).min(quantum_ns(seed)));
+                let kernel_ns = random.within(10_000, 3 * MS);
                 Session::new(Program::Steady { kernel_ns }, *share, u64::MAX)
             })
             .collect();

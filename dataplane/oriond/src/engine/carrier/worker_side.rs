@@ -123,7 +123,7 @@ impl WorkerSide {
     }
 
     /// Of everything that was asked of the io_uring, this side's or not.
-    pub fn done(&mut self, io: &mut Io, slot: u32, done: &Done) -> Heard {
+    pub fn done(&mut self, done: &Done) -> Heard {
         self.under_way -= 1;
         match done.did {
             Did::ReceiveAttach if self.leaving && (done.result > 0 || is_cancelled(done.result)) => {}

@@ -76,7 +76,7 @@ impl Main for Carried {
     }
 
     fn done(&mut self, io: &mut Io, slot: u32, done: Done) {
-        match self.worker.done(io, slot, &done) {
+        match self.worker.done(&done) {
             OfWorker::NotOurs => {}
             OfWorker::WorkerGone => return self.end("the worker", Death::Gone),
             OfWorker::Nothing => return,
