@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::SocketAddr;
 
 use orion_wire::text::acts;
 use serde::{Deserialize, Serialize};
@@ -389,14 +390,17 @@ impl Pool {
     }
 
     /// Two machines of one name would take each other's GPUs and sessions out of the pool, and nobody would know why.
-    /// Whoever starts oriond anew on its machine has its address, and a GPU that was there before, unless none is there
-    /// now: unix:PATH alone is the same on each machine. One that is not heard of is out of the way.
+    /// Whoever starts oriond anew on its machine has its address. A socket's path, a loopback address and a host's name
+    /// may be the same on each machine: with one of these it also has a GPU that was there before, unless none is there
+    /// now. One that is not heard of is out of the way.
     fn is_no_other(&self, now: Time, report: &NodeReport) -> Result<(), Refused> {
         let Some(known) = self.nodes.get(&report.name) else { return Ok(()) };
         let is_heard_of = !known.is_lost && now < known.seen.saturating_add(self.settings.node_ms);
         let was_there = |uuid: &String| known.report.gpus.iter().any(|gpu| gpu.uuid == *uuid);
         let has_its_gpus = report.gpus.is_empty() || report.gpus.iter().any(|gpu| was_there(&gpu.uuid));
-        let is_same = known.report.oriond == report.oriond || known.report.address == report.address && has_its_gpus;
+        let has_its_address = known.report.address == report.address;
+        let is_the_machine = has_its_address && (has_its_gpus || is_one_machines(&report.address));
+        let is_same = known.report.oriond == report.oriond || is_the_machine;
         if is_same || !is_heard_of || known.report.gpus.is_empty() {
             return Ok(());
         }
@@ -565,6 +569,11 @@ impl Pool {
 }
 
 /// To the node itself.
+/// Whether no other machine has the address: HOST:PORT by its number, and not a loopback address.
+fn is_one_machines(address: &str) -> bool {
+    address.parse::<SocketAddr>().is_ok_and(|address| !address.ip().to_canonical().is_loopback())
+}
+
 fn unregistered(name: &str) -> Refused {
     Refused::Unknown(format!("node {} has not registered; register it again", quoted(name)))
 }

@@ -66,6 +66,20 @@ fn a_second_machine_of_the_same_name_and_address_has_other_gpus() {
     pool.register(4_000, of(4, &["GPU-4"])).expect("the same machine");
 }
 
+/// As where a GPU was divided anew (MIG) and oriond and its agent were started again at once.
+#[test]
+fn a_machine_with_an_address_of_its_own_may_come_back_with_other_gpus() {
+    for (address, is_its_own) in
+        [("10.0.0.1:9960", true), ("[fd00::1]:9960", true), ("127.0.0.1:9960", false), ("here:9960", false)]
+    {
+        let mut pool = Pool::new(Settings::default());
+        pool.register(0, report(address, 1)).expect("the first");
+        let mut divided = report(address, 2);
+        divided.gpus[0].uuid = "MIG-1".into();
+        assert_eq!(pool.register(1_000, divided).is_ok(), is_its_own, "{address}");
+    }
+}
+
 /// A table that shows them would show others.
 #[test]
 fn names_that_turn_the_line_they_stand_in_are_refused() {

@@ -19,7 +19,8 @@ const AWAKE_NS: u64 = 30_000;
 /// A session whose work goes on for so long after its lease has ended does not hold up the others any more: the GPU's
 /// own time slicing divides them from then on.
 const OVERRUN_NS_MAX: u64 = 10_000_000;
-/// What a session with a cap may have saved up, and at least for two turns: while others have theirs it goes on earning.
+/// What a session with a cap may have saved up, and at least for two turns: while others have theirs it goes on
+/// earning.
 const ALLOWANCE_NS_MAX: u64 = 10_000_000;
 /// What it must have saved up to be given a lease.
 const ALLOWANCE_NS_ENOUGH: i64 = 2_000_000;

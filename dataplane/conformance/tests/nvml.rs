@@ -422,13 +422,13 @@ fn memory_that_the_driver_has_given_and_the_ledger_lacks_is_a_counter_and_a_line
     server.until("what the ledger counts is told", |server| {
         server.metric("orion_vgpu_memory_used_bytes") == Some((200 * MIB) as f64)
     });
-    says(500 + 150);
-    let lacking = (150 * MIB) as f64;
+    says(500 + 300);
+    let lacking = (300 * MIB) as f64;
     server.until("a drift", |server| metrics.map(|name| server.metric(name)) == [Some(1.0), Some(lacking)]);
     let log = server.log();
     let lines: Vec<&str> = log.lines().filter(|line| line.contains("more memory than its ledger counts")).collect();
     let [line] = lines[..] else { panic!("{lines:?}") };
-    for word in [&format!("lacks_bytes={}", 150 * MIB), &format!("gpu=\"{uuid}\""), "WARN"] {
+    for word in [&format!("lacks_bytes={}", 300 * MIB), &format!("gpu=\"{uuid}\""), "WARN"] {
         assert!(line.contains(word), "no {word}: {line}");
     }
     assert_eq!(log.matches("NVML does not say what memory").count(), 1);

@@ -330,8 +330,8 @@ pub fn move_all_out(s: &Session, first: u64, range: HeapRange) -> Vec<(u64, (u64
     move_out(s, first, range, pieces(first, range.bytes))
 }
 
-/// Makes pages the application's own again, with their content. False if there is no memory for that: then they are what
-/// they were.
+/// Makes pages the application's own again, with their content. False if there is no memory for that: then they are
+/// what they were.
 fn make_own(at: u64, len: u64) -> bool {
     // SAFETY: the fresh mapping is ours until it takes the place of the pages at `at`, which are a mapping of
     // the heap that this module made. The exchange keeps the content.

@@ -2,6 +2,7 @@
 //! sends, on the thread that executes commands or on every thread there is; that is all that foreign code in it could
 //! do to the rest of the machine. Each test is a row of SPECIFICATION.md.
 
+use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
 
 use orion_wire::{Reader, Writer};
@@ -642,19 +643,25 @@ fn control_of(server: &Oriond, worker: u32) -> i64 {
     socket_of(server, worker, "0005")
 }
 
-/// A worker's descriptor of a local socket of a type, as the kernel's table has it.
+/// A worker's only descriptor of a local socket of a type, as the kernel's table has it. The table is read page by page,
+/// and one that others change meanwhile may lack something.
 fn socket_of(server: &Oriond, worker: u32, of_type: &str) -> i64 {
-    // Names of sockets may be any bytes.
-    let table = std::fs::read(format!("/proc/{}/net/unix", server.pid())).expect("it runs");
-    let table = String::from_utf8_lossy(&table);
-    let packets = table.lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<_>>());
-    let packets: Vec<String> = packets.filter(|w| w[4] == of_type).map(|w| format!("socket:[{}]", w[6])).collect();
+    let table = format!("/proc/{}/net/unix", server.pid());
+    let mut sockets = BTreeSet::new();
+    for _ in 0..5 {
+        // Names of sockets may be any bytes.
+        let lines = String::from_utf8_lossy(&std::fs::read(&table).expect("it runs")).into_owned();
+        let words = lines.lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<_>>());
+        sockets.extend(words.filter(|w| w[4] == of_type).map(|w| format!("socket:[{}]", w[6])));
+    }
     let all = std::fs::read_dir(format!("/proc/{worker}/fd")).expect("root looks").flatten();
-    let mut control = all.filter(|entry| {
-        std::fs::read_link(entry.path()).is_ok_and(|to| packets.iter().any(|socket| *socket == to.to_string_lossy()))
-    });
-    let entry = control.next().expect("a worker has one");
-    entry.file_name().to_str().and_then(|number| number.parse().ok()).expect("a number")
+    let is_one = |entry: &std::fs::DirEntry| {
+        std::fs::read_link(entry.path()).is_ok_and(|to| sockets.contains(&*to.to_string_lossy()))
+    };
+    let numbers: Vec<String> =
+        all.filter(is_one).map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    let [number] = &numbers[..] else { panic!("of type {of_type} it has {numbers:?}") };
+    number.parse().expect("a number")
 }
 
 /// Each message is a wake-up of the engine that has the door, and of such messages there is no end.

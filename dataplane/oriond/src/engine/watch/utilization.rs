@@ -428,9 +428,9 @@ mod tests {
         let no_drift = Some(Drifts { drifts: 0, lacking_bytes: 0 });
         by_itself("it is compared", || drifts(1) == no_drift);
         meter.uses(0, 1 << 30);
-        says((1 << 30) + (700 << 20));
-        let drift = Some(Drifts { drifts: 1, lacking_bytes: 200 << 20 });
-        by_itself("200 MiB are lacking", || drifts(1) == drift);
+        says((1 << 30) + (800 << 20));
+        let drift = Some(Drifts { drifts: 1, lacking_bytes: 300 << 20 });
+        by_itself("300 MiB are lacking", || drifts(1) == drift);
         assert_eq!((drifts(2), drifts(3)), (None, None), "NVML does not say what it has, and there is no such session");
         // A library that hangs: what was compared is soon not of now, and nobody waits.
         fake.says("stuck\n");

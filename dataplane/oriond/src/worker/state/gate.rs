@@ -22,8 +22,8 @@ use crate::worker::state::graphs::HostNodes;
 
 /// Work that a GPU may have ahead, by what is known of how long it takes: nobody else waits for more than that.
 pub const AHEAD_NS_MAX: u64 = 2_000_000;
-/// What may be begun just before the lease. The GPU takes it up when it is done with what the session before gave it, so
-/// it bridges the time until whoever is next has heard that the lease is his.
+/// What may be begun just before the lease. The GPU takes it up when it is done with what the session before gave it,
+/// so it bridges the time until whoever is next has heard that the lease is his.
 pub const ARMED_NS: u64 = 100_000;
 /// Work between two marks.
 const MARK_NS: u64 = 200_000;
@@ -53,8 +53,8 @@ pub fn concerns(op: u16) -> bool {
         || (ops::CU_MEMCPY_DTO_D_ASYNC_V2..=ops::CU_MEMSET_D2D32_ASYNC).contains(&op)
 }
 
-/// A copy of a box: whether it is one within the device, which computes; bytes that come from the host, or go there, are
-/// moved beside what runs.
+/// A copy of a box: whether it is one within the device, which computes; bytes that come from the host, or go there,
+/// are moved beside what runs.
 pub fn stays_on_the_device(body: &[u8]) -> bool {
     let is_there = |memory: u32| matches!(memory, CU_MEMORYTYPE_DEVICE | CU_MEMORYTYPE_ARRAY);
     CopyBox::decode(&mut Reader::new(body))
