@@ -422,17 +422,18 @@ fn controllers_and_their_etcd_speak_tls_and_each_wants_to_see_a_certificate() {
     wait_until("the other one to lead", || second.log().contains(leads));
 
     // Neither believes a stranger.
+    let failed = "etcd at https://";
     let wrong = shown("other/ca.pem", "controller");
-    let (_c, log) = with_etcd(&folder, "c", &wrong.each_ref().map(String::as_str), "WARN");
+    let (_c, log) = with_etcd(&folder, "c", &wrong.each_ref().map(String::as_str), failed);
     assert!(log.contains("certificate") && log.contains("etcd at https://"), "{log}");
     let stranger = shown("ca.pem", "other/stranger");
-    let (_d, log) = with_etcd(&folder, "d", &stranger.each_ref().map(String::as_str), "WARN");
+    let (_d, log) = with_etcd(&folder, "d", &stranger.each_ref().map(String::as_str), failed);
     assert!(log.contains("etcd at https://") && !log.contains(leads), "{log}");
-    let (_e, log) = with_etcd(&folder, "e", &["--kv", &urls, "--kv-ca", "ca.pem"], "WARN");
+    let (_e, log) = with_etcd(&folder, "e", &["--kv", &urls, "--kv-ca", "ca.pem"], failed);
     assert!(log.contains("etcd at https://") && !log.contains(leads), "{log}");
     // In the clear there is nobody.
     let clear = urls.replace("https", "http");
-    let (_f, log) = with_etcd(&folder, "f", &["--kv", &clear], "WARN");
+    let (_f, log) = with_etcd(&folder, "f", &["--kv", &clear], "etcd at http://");
     assert!(log.contains("etcd at http://") && !log.contains(leads), "{log}");
     drop(etcd);
     drop(second);

@@ -43,7 +43,9 @@ facts! { pinned:
         registering_nothing_is_invalid_value,
         memory_can_be_registered_again,
         registered_memory_needs_no_room_for_twice.not_in_a_crowd("others allocate while the process may not grow"),
-        memory_is_registered_also_where_no_file_can_be_opened.alone(),
+        memory_is_registered_also_where_no_file_can_be_opened
+            .alone()
+            .not_in_a_crowd("a process has one root folder"),
         names_of_mapped_files_may_be_any_bytes,
         many_allocations_are_distinct,
         pinned_memory_of_any_size_is_copied_whole,

@@ -29,6 +29,19 @@ fn host_allocate(out: *mut *mut c_void, bytes: usize, flags: c_uint) -> R {
     unsafe { put(out, r.base as *mut c_void) }
 }
 
+/// Whether there is memory at all of it, as the driver has it: it could not be pinned.
+fn is_mapped(base: u64, bytes: u64) -> bool {
+    const PAGE: u64 = 4096;
+    const PAGES_AT_A_TIME: usize = 16384;
+    let Some(end) = base.checked_add(bytes) else { return false };
+    let mut resident = [0u8; PAGES_AT_A_TIME];
+    (base / PAGE..end.div_ceil(PAGE)).step_by(PAGES_AT_A_TIME).all(|page| {
+        let here = (end.div_ceil(PAGE) - page).min(PAGES_AT_A_TIME as u64);
+        // SAFETY: whatever lies there, the call only tells which pages are in memory, a byte for each.
+        unsafe { libc::mincore((page * PAGE) as *mut c_void, (here * PAGE) as usize, resident.as_mut_ptr()) == 0 }
+    })
+}
+
 fn register(p: *mut c_void, bytes: usize, flags: c_uint) -> R {
     let c = context::current()?;
     if p.is_null() || bytes == 0 {
@@ -39,6 +52,9 @@ fn register(p: *mut c_void, bytes: usize, flags: c_uint) -> R {
     }
     capture::forbid_unsafe()?;
     let base = p as u64;
+    if !is_mapped(base, bytes as u64) {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
     if vram::overlaps(base, bytes as u64) {
         return Err(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
     }

@@ -188,8 +188,8 @@ impl Thread {
             let now = now_ns();
             self.hear(now);
             let look = self.arbiter.decide(now);
-            if let Some(Verdict { sessions, gained, least, is_better }) = self.arbiter.verdict() {
-                debug!(gpu = self.gpu, sessions, gained, least, is_better, "sessions had the GPU together");
+            if let Some(Verdict { sessions, gained, least, lacks, is_better }) = self.arbiter.verdict() {
+                debug!(gpu = self.gpu, sessions, gained, least, lacks, is_better, "sessions had the GPU together");
             }
             if self.arbiter.has_all_together() && !std::mem::replace(&mut self.has_told, true) {
                 info!(gpu = self.gpu, "sessions have the GPU together now and then, for each gains by that");
