@@ -3,7 +3,8 @@
 //!
 //! One session at a time holds a *lease* of the GPU, or all do where each gains by that. Whoever drives this tells it
 //! what sessions say ([`Arbiter::hear`]) and the time, has it decide ([`Arbiter::decide`]), and shows each session its
-//! [`Grant`]. What a session is charged follows from the driver's own clock: the time for which it held the GPU, whatever it says that it did meanwhile.
+//! [`Grant`]. What a session is charged follows from the driver's own clock: the time for which it held the GPU,
+//! whatever it says that it did meanwhile.
 //!
 //! ```text
 //! member     one session: its share, its virtual time, its allowance
