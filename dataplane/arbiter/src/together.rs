@@ -1,10 +1,11 @@
 //! Whether sessions use the GPU together, as its driver shares it out, or each in its turn.
 //!
-//! A turn is the whole GPU. Who works on it in turns but cannot fill it, because its processor feeds it kernels
-//! of microseconds one by one, wastes what the others wait for: of twelve such programs all together got through a third of
-//! what they do side by side. Whether programs fill a GPU cannot be seen from outside, so now and then it is tried: for
-//! a moment all go on at once, and each session's progress is held against its progress in its own turns. They stay
-//! together while each has what its share would be, to 2 % of the GPU, and all together clearly more than the whole.
+//! A turn is the whole GPU. Who works on it in turns but cannot fill it, because its processor feeds it kernels of
+//! microseconds one by one, wastes what the others wait for: of twelve such programs all together got through a third
+//! of what they do side by side. Whether programs fill a GPU cannot be seen from outside, so now and then it is
+//! tried: for a moment all go on at once, and each session's progress is held against its progress in its own turns.
+//! They stay together while each has what its share would be, to 2 % of the GPU, and all together clearly more than
+//! the whole.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -58,8 +58,8 @@ pub struct OfWorker {
     /// Bit 0: waits for the lease. Bit 1: the GPU works for it.
     pub said: AtomicU32,
     _reserved: AtomicU32,
-    /// Commands that the GPU has done; for how long it had work of the session's, until it last had none; and since when
-    /// it has had some again, or 0.
+    /// Commands that the GPU has done; for how long it had work of the session's, until it last had none; and since
+    /// when it has had some again, or 0.
     pub done: AtomicU64,
     pub busy_ns: AtomicU64,
     pub busy_since_ns: AtomicU64,

@@ -643,8 +643,8 @@ fn control_of(server: &Oriond, worker: u32) -> i64 {
     socket_of(server, worker, "0005")
 }
 
-/// A worker's only descriptor of a local socket of a type, as the kernel's table has it. The table is read page by page,
-/// and one that others change meanwhile may lack something.
+/// A worker's only descriptor of a local socket of a type, as the kernel's table has it. The table is read page by
+/// page, and one that others change meanwhile may lack something.
 fn socket_of(server: &Oriond, worker: u32, of_type: &str) -> i64 {
     let table = format!("/proc/{}/net/unix", server.pid());
     let mut sockets = BTreeSet::new();
