@@ -60,6 +60,8 @@ pub enum Grant {
     Armed { from_ns: u64 },
     /// It holds the lease, until that time if there is one.
     Lease { until_ns: Option<u64> },
+    /// All have the lease, and the driver divides the GPU.
+    Together,
     /// It is alone and may have everything: nobody counts.
     Free,
 }
@@ -252,7 +254,7 @@ impl Arbiter {
             return Grant::Free;
         }
         if self.together.is_on() {
-            return Grant::Lease { until_ns: None };
+            return Grant::Together;
         }
         match self.holder {
             Some(holder) if holder.id == id && holder.stopped_ns.is_none() => {

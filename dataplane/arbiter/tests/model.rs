@@ -153,7 +153,7 @@ impl Session {
             // Only what is known to be short.
             Grant::Armed { from_ns } if now >= from_ns && self.program.kernel_ns() <= self.armed_ns => ARMED_AHEAD_NS,
             Grant::Armed { .. } => 0,
-            Grant::Lease { until_ns: None } | Grant::Free => AHEAD_NS,
+            Grant::Lease { until_ns: None } | Grant::Together | Grant::Free => AHEAD_NS,
             Grant::Lease { until_ns: Some(until) } => until.saturating_sub(now).min(AHEAD_NS),
         };
         while self.has_more(now) && self.queued_ns < ahead_ns {

@@ -24,6 +24,7 @@ pub mod grant {
     pub const FREE: u32 = 1;
     pub const LEASE: u32 = 2;
     pub const ARMED: u32 = 3;
+    pub const TOGETHER: u32 = 4;
 }
 
 /// A lease without an end.
@@ -110,6 +111,7 @@ impl Seat {
             Grant::Stop => (grant::STOP, 0),
             Grant::Armed { from_ns } => (grant::ARMED, from_ns),
             Grant::Free => (grant::FREE, UNTIL_TOLD),
+            Grant::Together => (grant::TOGETHER, UNTIL_TOLD),
             Grant::Lease { until_ns } => (grant::LEASE, until_ns.unwrap_or(UNTIL_TOLD)),
         };
         self.of_arbiter.until_ns.store(until_ns, Ordering::Relaxed);

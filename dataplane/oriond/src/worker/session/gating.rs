@@ -25,8 +25,8 @@ use crate::seat::{OfArbiter, UNTIL_TOLD, grant, now_ns};
 use crate::worker::out::arrivals::SpareEvent;
 use crate::worker::session::Session;
 use crate::worker::state::gate::{
-    AHEAD_NS_MAX, ARMED_NS, Behind, Gate, Place, StreamKey, VALUE_WAITS_MAX, concerns, kind_of, orders,
-    stays_on_the_device, waits_for_values,
+    AHEAD_NS_MAX, AHEAD_TOGETHER_NS, ARMED_NS, Behind, Gate, Place, StreamKey, VALUE_WAITS_MAX, concerns, kind_of,
+    orders, stays_on_the_device, waits_for_values,
 };
 use crate::worker::state::graphs::HostNodes;
 
@@ -96,7 +96,7 @@ impl Session {
         }
         let may_pass = match granted {
             grant::FREE => true,
-            grant::LEASE => match self.has_room(gate, index, until_ns) {
+            grant::LEASE | grant::TOGETHER => match self.has_room(gate, index, granted, until_ns) {
                 Some(has_room) if !has_room => return false,
                 has_time => has_time.is_some(),
             },
@@ -177,8 +177,8 @@ impl Session {
     }
 
     /// Whether the GPU has little enough ahead; nothing if the lease is over.
-    fn has_room(&mut self, gate: &mut Gate, index: usize, until_ns: u64) -> Option<bool> {
-        let mut most_ns = AHEAD_NS_MAX;
+    fn has_room(&mut self, gate: &mut Gate, index: usize, granted: u32, until_ns: u64) -> Option<bool> {
+        let mut most_ns = if granted == grant::TOGETHER { AHEAD_TOGETHER_NS } else { AHEAD_NS_MAX };
         if until_ns != UNTIL_TOLD {
             let now = now_ns();
             if now >= until_ns {
@@ -264,7 +264,9 @@ impl Session {
             // Where some work waits and some does not, each command is told apart.
             let is_mixed = !gate.order.is_empty() || self.captures.open();
             let key = self.key_of(stream);
-            let is_early = gate.seat(index).of_arbiter.grant.load(Ordering::Relaxed) == grant::ARMED;
+            // Or beside others' work, which it is still behind when they have their turns.
+            let granted = gate.seat(index).of_arbiter.grant.load(Ordering::Relaxed);
+            let is_early = matches!(granted, grant::ARMED | grant::TOGETHER);
             let place = &mut gate.places[index];
             place.armed_ns = place.armed_ns.saturating_sub(known_ns.unwrap_or(ARMED_NS));
             place.last_ns = known_ns;
@@ -456,7 +458,7 @@ impl Session {
         }
         let quiet_since_ns = *gate.places[index].quiet_since_ns.get_or_insert(now);
         let words = &gate.seat(index).of_arbiter;
-        let has_lease = words.grant.load(Ordering::Relaxed) == grant::LEASE;
+        let has_lease = matches!(words.grant.load(Ordering::Relaxed), grant::LEASE | grant::TOGETHER);
         let until_ns = words.until_ns.load(Ordering::Relaxed);
         if !has_lease || now >= until_ns || now - quiet_since_ns >= GRACE_NS {
             gate.say(index, Said { busy: false, ..said });
@@ -507,12 +509,14 @@ impl Session {
         if !gate.value_waits.is_empty() {
             self.pass_value_waits(gate);
         }
+        let is_together = gate.seat(index).of_arbiter.grant.load(Ordering::Relaxed) == grant::TOGETHER;
         let Gate { places, times, .. } = gate;
         let place = &mut places[index];
         if place.ahead.is_empty() {
             return;
         }
         let now = now_ns();
+        times.are_beside_others = is_together;
         // SAFETY: events this session owns. After an error nothing runs.
         let is_past = |event| unsafe { self.captures.ask_event(self.driver, event) } != CUDA_ERROR_NOT_READY;
         let passed = place.ahead.pass(now, times, is_past);

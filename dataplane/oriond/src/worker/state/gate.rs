@@ -22,6 +22,9 @@ use crate::worker::state::graphs::HostNodes;
 
 /// Work that a GPU may have ahead, by what is known of how long it takes: nobody else waits for more than that.
 pub const AHEAD_NS_MAX: u64 = 2_000_000;
+/// The same where others use the GPU at the same time: each has some milliseconds of it, one after the other, and who
+/// has nothing ahead any more in his has to wait until he is next.
+pub const AHEAD_TOGETHER_NS: u64 = 4_000_000;
 /// What may be begun just before the lease. The GPU takes it up when it is done with what the session before gave it,
 /// so it bridges the time until whoever is next has heard that the lease is his.
 pub const ARMED_NS: u64 = 100_000;
@@ -136,29 +139,34 @@ fn moved_by(op: u16, body: &[u8]) -> u64 {
 
 /// How long each kind of command has taken.
 #[derive(Default)]
-pub struct Times(FxHashMap<u64, u64>);
+pub struct Times {
+    known: FxHashMap<u64, u64>,
+    /// Others use the GPU at the same time, so that everything takes longer than it does.
+    pub are_beside_others: bool,
+}
 
 impl Times {
     pub fn of(&self, kind: u64) -> Option<u64> {
-        self.0.get(&kind).copied()
+        self.known.get(&kind).copied()
     }
 
     /// These are over. They had begun when what was before them was; where that was another session's it is not known
-    /// when, so that they are believed only where nothing else is known.
+    /// when, and beside others' work they were held up by it, so that they are believed only where nothing else is
+    /// known.
     fn learn(&mut self, batch: &Batch, now: u64, passed_ns: u64) {
         let took_ns = now.saturating_sub(batch.begun_ns.max(passed_ns));
-        if self.0.len() + batch.parts.len() > TIMES_MAX {
-            self.0.clear();
+        if self.known.len() + batch.parts.len() > TIMES_MAX {
+            self.known.clear();
         }
         for (kind, part_ns) in &batch.parts {
             let part = u128::from(*part_ns) * u128::from(took_ns) / u128::from(batch.expected_ns.max(1));
             let part = u64::try_from(part).unwrap_or(u64::MAX).clamp(TIME_NS_MIN, TIME_NS_MAX);
             let learn = |known: &mut u64| {
-                if !batch.is_early {
+                if !batch.is_early && !self.are_beside_others {
                     *known = (*known * 3 + part) / 4;
                 }
             };
-            self.0.entry(*kind).and_modify(learn).or_insert(part);
+            self.known.entry(*kind).and_modify(learn).or_insert(part);
         }
     }
 }
@@ -629,6 +637,21 @@ mod tests {
         ahead.mark(STREAM, EVENT);
         ahead.pass(90_000, &mut times, |_| true);
         assert_eq!(times.of(8), Some(90_000));
+    }
+
+    #[test]
+    fn what_runs_beside_others_says_nothing_of_how_long_it_takes() {
+        let (mut ahead, mut times) = (Ahead::default(), Times::default());
+        let mut run = |begun_ns, are_beside_others, over_ns| {
+            times.are_beside_others = are_beside_others;
+            add(&mut ahead, begun_ns, 7, times.of(7));
+            ahead.mark(STREAM, EVENT);
+            ahead.pass(over_ns, &mut times, |_| true);
+            times.of(7)
+        };
+        assert_eq!(run(0, false, 50_000), Some(50_000));
+        assert_eq!(run(100_000, true, 700_000), Some(50_000));
+        assert_eq!(ahead.done, 2);
     }
 
     #[test]
