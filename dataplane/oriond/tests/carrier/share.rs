@@ -458,17 +458,24 @@ fn a_debt_is_not_shed_by_a_new_session() {
 #[cfg(debug_assertions)]
 #[test]
 fn sessions_have_a_gpu_together_where_each_gains() {
+    // Of four trials; where other programs have the processors nobody gains.
+    const TIME: Duration = Duration::from_secs(8);
     let arguments = [&SOFT[..], &["--share", "50", "--warm", "2"]].concat();
-    let server = Oriond::start_in(&[("ORION_SOFT_TOGETHER", "1")], &arguments);
-    let mut programs = [Program::attach(&server), Program::attach(&server)];
-    let (is_over, done) = (AtomicBool::new(false), AtomicU64::new(0));
-    std::thread::scope(|scope| {
-        for program in &mut programs {
-            scope.spawn(|| program.launch_until(BRIEF, &is_over, &done));
-        }
-        let told = std::panic::catch_unwind(|| server.wait_for_log(&["sessions have the GPU together"]));
-        is_over.store(true, Ordering::Relaxed);
-        told.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    measured(|| {
+        let server = Oriond::start_in(&[("ORION_SOFT_TOGETHER", "1")], &arguments);
+        let mut programs = [Program::attach(&server), Program::attach(&server)];
+        let (is_over, done, begun) = (AtomicBool::new(false), AtomicU64::new(0), Instant::now());
+        let are_together = || server.log().contains("sessions have the GPU together");
+        std::thread::scope(|scope| {
+            for program in &mut programs {
+                scope.spawn(|| program.launch_until(BRIEF, &is_over, &done));
+            }
+            while begun.elapsed() < TIME && !are_together() {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            is_over.store(true, Ordering::Relaxed);
+        });
+        holds(are_together(), || server.log())
     });
 }
 
