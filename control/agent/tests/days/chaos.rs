@@ -8,7 +8,9 @@ use orion_proto::Allocations;
 use crate::field::{Answer, Carrier, Field, Got, Program};
 use crate::scene::{PATIENCE, wait_until};
 
-const KILLS: usize = 16;
+const KILLS: usize = 8;
+/// Of an etcd that keeps the pool.
+const MEMBERS: usize = 3;
 /// How soon vGPUs of a program that was killed are free again.
 const BACK: Duration = Duration::from_secs(2);
 const PROGRAMS: usize = 6;
@@ -38,9 +40,16 @@ enum Victim {
     Oriond,
     Agent,
     Controller,
+    /// One member, which the others do without.
+    Etcd,
+    /// Two of three: nothing can be written until one of them is back.
+    Quorum,
 }
 
-const VICTIMS: [Victim; 5] = [Victim::Program, Victim::Worker, Victim::Oriond, Victim::Agent, Victim::Controller];
+use Victim::{Agent, Controller, Etcd, Oriond, Quorum, Worker};
+
+const VICTIMS: [Victim; 5] = [Victim::Program, Worker, Oriond, Agent, Controller];
+const VICTIMS_WITH_ETCD: [Victim; 8] = [Victim::Program, Worker, Oriond, Agent, Controller, Controller, Etcd, Quorum];
 
 /// What the report is made of.
 #[derive(Default)]
@@ -59,6 +68,7 @@ struct Counts {
 
 struct Day {
     field: Field,
+    victims: &'static [Victim],
     random: Random,
     programs: Vec<Program>,
     /// Leases of sessions that were ended. A program may have had one for a moment, and not have been heard of yet.
@@ -70,17 +80,28 @@ fn number(name: &str, default: usize) -> usize {
     std::env::var(name).ok().map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name}={text}")))
 }
 
+const NODES: [(&str, Carrier); 3] = [("a", Carrier::Tcp), ("b", Carrier::Tcp), ("c", Carrier::Shm)];
+
 #[test]
 fn whoever_is_killed_and_whenever_the_books_balance_and_what_runs_goes_on() {
+    a_day(Field::new(&NODES), &VICTIMS);
+}
+
+#[test]
+fn whoever_is_killed_of_a_pool_in_an_etcd_the_books_balance_and_what_runs_goes_on() {
+    a_day(Field::with_etcd(&NODES, MEMBERS), &VICTIMS_WITH_ETCD);
+}
+
+fn a_day(field: Field, victims: &'static [Victim]) {
     let kills = number("ORION_DAYS_KILLS", KILLS);
     let seed = number("ORION_DAYS_SEED", std::process::id() as usize);
     println!("ORION_DAYS_SEED={seed} ORION_DAYS_KILLS={kills}");
-    let field = Field::new(&[("a", Carrier::Tcp), ("b", Carrier::Tcp), ("c", Carrier::Shm)]);
     let random = Random((seed as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-    let mut day = Day { field, random, programs: Vec::new(), lost: BTreeSet::new(), counts: Counts::default() };
+    let (programs, lost, counts) = (Vec::new(), BTreeSet::new(), Counts::default());
+    let mut day = Day { field, victims, random, programs, lost, counts };
     for kill in 0..kills {
         day.populate();
-        let victim = VICTIMS[day.random.below(VICTIMS.len())];
+        let victim = day.victims[day.random.below(day.victims.len())];
         day.kill(kill, victim);
         day.settle();
     }
@@ -132,6 +153,13 @@ impl Day {
                 self.field.controller.kill();
                 self.meanwhile();
                 self.field.restart_controller();
+            }
+            Victim::Etcd | Victim::Quorum => {
+                let (first, count) = (self.random.below(MEMBERS), if victim == Victim::Etcd { 1 } else { 2 });
+                let members = (first..first + count).map(|member| member % MEMBERS);
+                members.clone().for_each(|member| self.field.kill_etcd(member));
+                self.meanwhile();
+                members.for_each(|member| self.field.restart_etcd(member));
             }
         }
     }

@@ -19,6 +19,7 @@ use orion_proto::{Allocations, Devices, ListAllocationsRequest, ListDevicesReque
 use orion_tls::blocking::Stream;
 use orion_tls::trust::{self as tls, OPTIONS, Trust};
 
+use crate::cluster::Cluster;
 use crate::net::{Machine, Net, Way};
 use crate::scene::{PATIENCE, Process, built, wait_until};
 
@@ -53,6 +54,8 @@ pub struct Field {
     pub settings: String,
     controller_machine: Machine,
     pub controller: Process,
+    /// Where the controller keeps the pool, on its machine; else it has a store of its own.
+    etcd: Option<Cluster>,
     pub nodes: Vec<Node>,
     pub user: Machine,
     starts: AtomicU32,
@@ -66,8 +69,17 @@ impl Field {
         Field::with(nodes, "", |_| {})
     }
 
+    /// Its controller keeps the pool in an etcd of so many members.
+    pub fn with_etcd(nodes: &[(&'static str, Carrier)], members: usize) -> Field {
+        Field::of(nodes, "", members, |_| {})
+    }
+
     /// `change` sees each command that starts an oriond or an agent.
     pub fn with(nodes: &[(&'static str, Carrier)], settings: &str, change: impl Fn(&mut Command)) -> Field {
+        Field::of(nodes, settings, 0, change)
+    }
+
+    fn of(nodes: &[(&'static str, Carrier)], settings: &str, members: usize, change: impl Fn(&mut Command)) -> Field {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let folder = std::env::temp_dir().join(format!("orion-days-{}-{count}", std::process::id()));
@@ -79,12 +91,17 @@ impl Field {
         let controller_machine = net.machine(&[Way::Data, Way::Management]);
         let user = net.machine(&[Way::Data]);
         make_certificates(&folder, &controller_machine);
-        let controller = start_controller(&folder, &controller_machine, settings, 0);
+        let etcd = (members > 0).then(|| {
+            let data = folder.join("etcd");
+            std::fs::create_dir(&data).expect("a new folder");
+            controller_machine.run(|| Cluster::new(&data, members))
+        });
+        let controller = start_controller(&folder, &controller_machine, settings, etcd.as_ref(), 0);
         let settings = settings.to_owned();
         let (nodes_wanted, nodes, starts) = (nodes, Vec::new(), AtomicU32::new(1));
         let shared = names(Path::new(SHARED));
         let mut field =
-            Field { folder, settings, controller_machine, controller, nodes, user, starts, shared, _net: net };
+            Field { folder, settings, controller_machine, controller, etcd, nodes, user, starts, shared, _net: net };
         for (name, carrier) in nodes_wanted {
             let machine = field._net.machine(&[Way::Data, Way::Management]);
             let (oriond, log) = field.start_oriond(name, &machine, 2, &change);
@@ -138,7 +155,17 @@ impl Field {
     pub fn restart_controller(&mut self) {
         let start = self.starts.fetch_add(1, Ordering::Relaxed);
         self.controller.kill();
-        self.controller = start_controller(&self.folder, &self.controller_machine, &self.settings, start);
+        let etcd = self.etcd.as_ref();
+        self.controller = start_controller(&self.folder, &self.controller_machine, &self.settings, etcd, start);
+    }
+
+    pub fn kill_etcd(&mut self, member: usize) {
+        self.etcd.as_mut().expect("there is one").kill(member);
+    }
+
+    pub fn restart_etcd(&mut self, member: usize) {
+        let etcd = self.etcd.as_mut().expect("there is one");
+        self.controller_machine.run(|| etcd.start(member));
     }
 
     pub fn restart_agent(&mut self, index: usize) {
@@ -249,7 +276,7 @@ impl Field {
         assert_eq!(names(&self.folder.join("tmp")), Vec::<String>::new(), "somebody left something in TMPDIR");
         let mut rest = names(&self.folder);
         // Programs' own logs stay, in .orion of their home.
-        let kept = ["tmp", "data", "trust", "libcuda.so.1", "controller.yaml", ".orion"];
+        let kept = ["tmp", "data", "etcd", "trust", "libcuda.so.1", "controller.yaml", ".orion"];
         rest.retain(|name| !name.ends_with(".log") && !kept.contains(&name.as_str()));
         assert_eq!(rest, Vec::<String>::new(), "sockets or folders are left");
         let ours = self.folder.display().to_string();
@@ -267,6 +294,7 @@ impl Drop for Field {
     fn drop(&mut self) {
         self.nodes.clear();
         self.controller.kill();
+        self.etcd = None;
         if !std::thread::panicking() || std::env::var_os("ORION_DAYS_KEEP").is_none() {
             let _ = std::fs::remove_dir_all(&self.folder);
         }
@@ -317,7 +345,7 @@ fn make_certificates(folder: &Path, controller: &Machine) {
     }
 }
 
-fn start_controller(folder: &Path, on: &Machine, settings: &str, start: u32) -> Process {
+fn start_controller(folder: &Path, on: &Machine, settings: &str, etcd: Option<&Cluster>, start: u32) -> Process {
     let config = folder.join("controller.yaml");
     let text = format!(
         "controller:\n  listen_ip: 0.0.0.0\n  certificate: {}\n  key: {}\n{settings}database:\n  data-dir: {}\n",
@@ -328,6 +356,9 @@ fn start_controller(folder: &Path, on: &Machine, settings: &str, start: u32) -> 
     std::fs::write(&config, text).expect("writing");
     let mut command = command("orion-controller", folder);
     command.args(["start", "--config-file"]).arg(config);
+    if let Some(etcd) = etcd {
+        command.args(["--kv", &etcd.urls()]);
+    }
     on.run(|| Process::start(&mut command, &folder.join(format!("controller.{start}.log"))))
 }
 
