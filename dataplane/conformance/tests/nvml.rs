@@ -131,6 +131,8 @@ impl Server {
 
     /// The process of the session that began last.
     fn worker(&self) -> u32 {
+        // It may be written a moment after the program has its session.
+        self.until("a session", |server| server.log().contains("session begins"));
         let log = self.log();
         let line = log.lines().rfind(|line| line.contains("session begins")).expect("a session");
         let worker = line.split_whitespace().find_map(|word| word.strip_prefix("worker="));

@@ -12,7 +12,6 @@
 
 // UNSAFETY: replaces pages of the application's memory and copies them.
 
-use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::sync::atomic::Ordering;
 
@@ -440,24 +439,40 @@ pub fn backing_in(maps: &str, first: u64, last: u64) -> Option<Backing> {
     None
 }
 
+/// Memory that was moved: where it is, and where in the heap.
+#[derive(Debug, Clone, Copy)]
+pub struct MovedRange {
+    pub at: u64,
+    pub bytes: u64,
+    pub offset: u64,
+}
+
 /// Called in the child of a fork: memory that was moved is shared with the parent there, where the application
-/// expects a copy. It becomes private from here on. The first and the last page hold what is the allocator's, too.
-pub fn in_forked_child(s: &Session, moved: &BTreeMap<u64, (u64, u64)>) {
-    for (at, (bytes, offset)) in moved.iter() {
+/// expects a copy. It becomes private from here on. The first and the last page hold what is the allocator's, too: these
+/// are copied at once, for the parent goes on changing them.
+pub fn in_forked_child(s: &Session, moved: &[MovedRange]) {
+    for range in moved {
         // SAFETY: replaces a mapping of the heap by a private mapping of the same pages. If the descriptor was
-        // closed or is something else by now the old mapping stays, or the pages' size gives it away.
+        // closed or is something else by now the old mapping stays, or the pages' size gives it away. What is written
+        // to a page is what it has.
         unsafe {
             if !s.memory_file.is_open() {
                 return;
             }
-            libc::mmap(
-                *at as *mut c_void,
-                *bytes as usize,
+            let mapped = libc::mmap(
+                range.at as *mut c_void,
+                range.bytes as usize,
                 libc::PROT_READ | libc::PROT_WRITE,
                 libc::MAP_PRIVATE | libc::MAP_FIXED,
                 s.memory_file.fd,
-                (s.memory_file.heap_at + offset) as libc::off_t,
+                (s.memory_file.heap_at + range.offset) as libc::off_t,
             );
+            if mapped == libc::MAP_FAILED {
+                continue;
+            }
+            for byte in [range.at, range.at + range.bytes - 1].map(|at| at as *mut u8) {
+                byte.write_volatile(byte.read_volatile());
+            }
         }
     }
 }

@@ -1,6 +1,6 @@
 //! A child forked after `cuInit` has no session: CUDA documents that it may not be used there.
 
-// UNSAFETY: registers a handler with `pthread_atfork`.
+// UNSAFETY: registers a handler with `pthread_atfork`, and maps memory for what its child reads.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -9,6 +9,7 @@ use std::sync::Once;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use crate::memory::host_memory::MovedRange;
 use crate::state::lock::Guard;
 use crate::state::process::state;
 use crate::state::session::SESSIONS_MAX;
@@ -24,6 +25,70 @@ thread_local! {
     /// finds it without allocating.
     static MOVED: Cell<ManuallyDrop<[Moved; SESSIONS_MAX]>> =
         const { Cell::new(ManuallyDrop::new([const { None }; SESSIONS_MAX])) };
+    static RANGES: Cell<Ranges> = const { Cell::new(Ranges::none()) };
+}
+
+/// What is under the locks, by session, for the child: where registered memory begins or ends in the middle of a page,
+/// that page is the allocator's too, and so still the parent's in the child, whose other threads go on changing it. The
+/// map may lie there. This does not: it has pages of its own.
+#[derive(Clone, Copy)]
+struct Ranges {
+    at: *mut MovedRange,
+    counts: [usize; SESSIONS_MAX],
+}
+
+impl Ranges {
+    const fn none() -> Ranges {
+        Ranges { at: std::ptr::null_mut(), counts: [0; SESSIONS_MAX] }
+    }
+
+    fn bytes(&self) -> usize {
+        self.counts.iter().sum::<usize>() * size_of::<MovedRange>()
+    }
+
+    fn of(held: &[Moved; SESSIONS_MAX]) -> Ranges {
+        let mut ranges = Ranges::none();
+        for (count, moved) in ranges.counts.iter_mut().zip(held) {
+            *count = moved.as_ref().map_or(0, |moved| moved.len());
+        }
+        if ranges.bytes() == 0 {
+            return ranges;
+        }
+        let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: a new mapping.
+        let at = unsafe { libc::mmap(std::ptr::null_mut(), ranges.bytes(), access, flags, -1, 0) };
+        if at == libc::MAP_FAILED {
+            // The child's memory stays the parent's, which is better than what it would read of the maps.
+            return Ranges::none();
+        }
+        ranges.at = at.cast();
+        let all = held.iter().flatten().flat_map(|moved| moved.iter());
+        for (index, (at, (bytes, offset))) in all.enumerate() {
+            // SAFETY: as many fit as were counted above, under the same locks.
+            unsafe { ranges.at.add(index).write(MovedRange { at: *at, bytes: *bytes, offset: *offset }) };
+        }
+        ranges
+    }
+
+    /// Those of each session.
+    fn by_session(&self) -> [&[MovedRange]; SESSIONS_MAX] {
+        let mut begin = 0;
+        self.counts.map(|count| {
+            if count == 0 {
+                return &[][..];
+            }
+            begin += count;
+            // SAFETY: `of` has written so many.
+            unsafe { std::slice::from_raw_parts(self.at.add(begin - count), count) }
+        })
+    }
+
+    fn free(self) {
+        if !self.at.is_null() {
+            // SAFETY: mapped by `of`, and nobody reads it any more.
+            unsafe { libc::munmap(self.at.cast(), self.bytes()) };
+        }
+    }
 }
 
 /// Called when the session exists. A process that forks earlier needs nothing: its child may start its own.
@@ -53,22 +118,23 @@ unsafe extern "C" fn prepare() {
             std::thread::sleep(Duration::from_micros(100));
         }
     }
+    RANGES.set(Ranges::of(&held));
     MOVED.set(held);
 }
 
 unsafe extern "C" fn parent() {
+    RANGES.replace(Ranges::none()).free();
     drop(ManuallyDrop::into_inner(MOVED.take()));
 }
 
 unsafe extern "C" fn child() {
-    let held = ManuallyDrop::into_inner(MOVED.take());
-    for (s, moved) in state().attachment.all().zip(&held).filter(|_| !state().fork.in_forked_child()) {
-        if let Some(moved) = moved {
-            crate::memory::host_memory::in_forked_child(s, moved);
-        }
+    let ranges = RANGES.replace(Ranges::none());
+    for (s, moved) in state().attachment.all().zip(ranges.by_session()).filter(|_| !state().fork.in_forked_child()) {
+        crate::memory::host_memory::in_forked_child(s, moved);
         crate::session::carrier::forget_in_child(s);
     }
-    drop(held);
+    ranges.free();
+    drop(ManuallyDrop::into_inner(MOVED.take()));
     state().fork.forked.store(true, Ordering::Relaxed);
     // The hottest calls look at the context stack only; an empty one sends them the way that asks for the session.
     crate::state::context::forget_stack();

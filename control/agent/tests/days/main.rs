@@ -2,7 +2,8 @@
 //! goes on where it can, and what cannot be had is said.
 //!
 //! The machines are network namespaces, so this takes root and `ip`. `ORION_DAYS_KILLS` is how often somebody is
-//! killed, with each kind of store, `ORION_DAYS_SEED` by which numbers; both are in the first line that the test prints.
+//! killed, with each kind of store, `ORION_DAYS_SEED` by which numbers; both are in the first line that the test
+//! prints.
 
 // UNSAFETY: unshare and setns.
 

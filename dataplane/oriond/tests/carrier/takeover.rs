@@ -2,7 +2,7 @@
 //! sends, on the thread that executes commands or on every thread there is; that is all that foreign code in it could
 //! do to the rest of the machine. Each test is a row of SPECIFICATION.md.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::PermissionsExt;
 
 use orion_wire::{Reader, Writer};
@@ -643,24 +643,25 @@ fn control_of(server: &Oriond, worker: u32) -> i64 {
     socket_of(server, worker, "0005")
 }
 
-/// A worker's only descriptor of a local socket of a type, as the kernel's table has it. The table is read page by
+/// A descriptor of a worker's only local socket of a type, as the kernel's table has it. The table is read page by
 /// page, and one that others change meanwhile may lack something.
 fn socket_of(server: &Oriond, worker: u32, of_type: &str) -> i64 {
     let table = format!("/proc/{}/net/unix", server.pid());
     let mut sockets = BTreeSet::new();
     for _ in 0..5 {
-        // Names of sockets may be any bytes.
+        // Names of sockets may be any bytes, the ends of lines too.
         let lines = String::from_utf8_lossy(&std::fs::read(&table).expect("it runs")).into_owned();
         let words = lines.lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<_>>());
-        sockets.extend(words.filter(|w| w[4] == of_type).map(|w| format!("socket:[{}]", w[6])));
+        sockets.extend(words.filter(|w| w.len() > 6 && w[4] == of_type).map(|w| format!("socket:[{}]", w[6])));
     }
     let all = std::fs::read_dir(format!("/proc/{worker}/fd")).expect("root looks").flatten();
-    let is_one = |entry: &std::fs::DirEntry| {
-        std::fs::read_link(entry.path()).is_ok_and(|to| sockets.contains(&*to.to_string_lossy()))
-    };
-    let numbers: Vec<String> =
-        all.filter(is_one).map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
-    let [number] = &numbers[..] else { panic!("of type {of_type} it has {numbers:?}") };
+    let found: BTreeMap<String, String> = all
+        .filter_map(|entry| {
+            let to = std::fs::read_link(entry.path()).ok()?.to_string_lossy().into_owned();
+            sockets.contains(&to).then(|| (to, entry.file_name().to_string_lossy().into_owned()))
+        })
+        .collect();
+    let [number] = &found.values().collect::<Vec<_>>()[..] else { panic!("of type {of_type} it has {found:?}") };
     number.parse().expect("a number")
 }
 
