@@ -448,8 +448,8 @@ pub struct MovedRange {
 }
 
 /// Called in the child of a fork: memory that was moved is shared with the parent there, where the application
-/// expects a copy. It becomes private from here on. The first and the last page hold what is the allocator's, too: these
-/// are copied at once, for the parent goes on changing them.
+/// expects a copy. It becomes private from here on. The first and the last page hold what is the allocator's, too:
+/// these are copied at once, for the parent goes on changing them.
 pub fn in_forked_child(s: &Session, moved: &[MovedRange]) {
     for range in moved {
         // SAFETY: replaces a mapping of the heap by a private mapping of the same pages. If the descriptor was
