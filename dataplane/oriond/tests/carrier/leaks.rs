@@ -78,7 +78,8 @@ crate::on_each_carrier! {
             std::thread::sleep(std::time::Duration::from_secs(2));
             let after = (cpu_ms(server.pid()), cpu_ms(worker));
             let spent = (after.0 - before.0, after.1 - before.1);
-            let is_little = spent.0 <= 10 && spent.1 <= 10;
+            // Three of the kernel's ticks, of two hundred: who looks without end has all of them.
+            let is_little = spent.0 <= 30 && spent.1 <= 30;
             holds(is_little, || format!("server and worker spent {spent:?} ms of CPU in two seconds"))
         });
         // And it wakes up again.
