@@ -18,8 +18,10 @@ use super::segment::HOST_PEER;
 /// Where the worker waits for commands.
 const OF_COMMANDS: usize = 0;
 const LOOK_INTERVAL_MIN: Duration = Duration::from_micros(20);
-/// 200 times a second, half a percent of a core.
-const LOOK_INTERVAL_MAX: Duration = Duration::from_millis(5);
+/// What has taken less than 160 ms takes an eighth longer at most; 200 looks a second are a percent of a core.
+const LOOK_INTERVAL_SOON: Duration = Duration::from_millis(5);
+/// And what takes longer a 32nd, up to this.
+const LOOK_INTERVAL_MAX: Duration = Duration::from_millis(20);
 /// Who has a bell looks all the same: a device may have been given fewer vectors than it takes.
 const BELL_TIMEOUT: Duration = Duration::from_millis(50);
 
@@ -59,7 +61,7 @@ impl Bell for OfWorker {
     }
 }
 
-/// Returns when the flag is taken away or the time is over. What has taken long takes an eighth longer at most.
+/// Returns when the flag is taken away or the time is over.
 fn look(seat: Seat, timeout: Duration) {
     let begin = Instant::now();
     loop {
@@ -68,8 +70,13 @@ fn look(seat: Seat, timeout: Duration) {
         if waited >= timeout || seat.flag.load(Ordering::Acquire) == 0 {
             return;
         }
-        std::thread::sleep((waited / 8).clamp(LOOK_INTERVAL_MIN, LOOK_INTERVAL_MAX).min(timeout - waited));
+        std::thread::sleep(interval(waited).min(timeout - waited));
     }
+}
+
+/// How long who has waited so long sleeps until the next look.
+fn interval(waited: Duration) -> Duration {
+    (waited / 8).clamp(LOOK_INTERVAL_MIN, LOOK_INTERVAL_SOON).max((waited / 32).min(LOOK_INTERVAL_MAX))
 }
 
 fn wait(rung: &OwnedFd, timeout: Duration) {
@@ -91,6 +98,13 @@ mod tests {
     use super::*;
 
     const LONG: Duration = Duration::from_secs(20);
+
+    #[test]
+    fn what_has_taken_longer_takes_longer_by_an_ever_smaller_part() {
+        let (ms, us) = (Duration::from_millis, Duration::from_micros);
+        let intervals = [ms(0), ms(8), ms(40), ms(160), ms(320), ms(1000)].map(interval);
+        assert_eq!(intervals, [us(20), ms(1), ms(5), ms(5), ms(10), ms(20)]);
+    }
 
     #[test]
     fn who_sleeps_gets_up_when_his_flag_is_taken_away_or_his_time_is_over() {

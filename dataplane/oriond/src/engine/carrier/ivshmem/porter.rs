@@ -28,8 +28,10 @@ const LOOK_INTERVAL: Duration = Duration::from_micros(500);
 const BUSY_FOR: Duration = Duration::from_millis(100);
 /// Whoever rings all the time is not looked at all the time: it would take a core of the host's.
 const LOOK_INTERVAL_MIN: Duration = Duration::from_micros(100);
-/// A guest without a bell is looked at a hundred times a second: two system calls each.
+/// A guest without a bell is looked at a hundred times a second: two system calls each. One of which nothing was heard
+/// for long is looked at more rarely: who comes then waits a 32nd longer at most, and a thirtieth of a second.
 const REST_INTERVAL: Duration = Duration::from_millis(10);
+const REST_INTERVAL_MAX: Duration = Duration::from_millis(33);
 
 pub struct Porter {
     /// As the log names it.
@@ -243,7 +245,10 @@ impl Porter {
         let now = Instant::now();
         let timeout = match (now < self.busy_until, &self.qemu) {
             (true, _) => LOOK_INTERVAL,
-            (false, None) => REST_INTERVAL,
+            (false, None) => {
+                let quiet = now.saturating_duration_since(self.busy_until);
+                (quiet / 32).clamp(REST_INTERVAL, REST_INTERVAL_MAX)
+            }
             (false, Some(_)) if self.is_left_over => LOOK_INTERVAL,
             (false, Some(_)) => self.beat_after.saturating_duration_since(now).max(LOOK_INTERVAL),
         };
