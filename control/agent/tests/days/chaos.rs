@@ -8,7 +8,7 @@ use orion_proto::Allocations;
 use crate::field::{Answer, Carrier, Field, Got, Program};
 use crate::scene::{PATIENCE, wait_until};
 
-const KILLS: usize = 8;
+const KILLS: usize = 16;
 /// Of an etcd that keeps the pool.
 const MEMBERS: usize = 3;
 /// How soon vGPUs of a program that was killed are free again.
