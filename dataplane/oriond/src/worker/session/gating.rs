@@ -51,8 +51,8 @@ const ARMED_SPIN: Duration = Duration::from_millis(1);
 const LEASE_SPIN: Duration = Duration::from_millis(20);
 
 impl Session {
-    /// Whether the next command has to stay in the ring until the session has its turn. `stays` says of a copy of a box whether it is one
-    /// within the device.
+    /// Whether the next command has to stay in the ring until the session has its turn. `stays` says of a copy of a
+    /// box whether it is one within the device.
     #[inline]
     pub fn is_held_back(&mut self, header: &Header, stays: impl FnOnce() -> bool) -> bool {
         if self.gate.is_none() {
