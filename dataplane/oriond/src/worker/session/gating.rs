@@ -252,7 +252,8 @@ impl Session {
         if header.op == ops::CU_GRAPH_LAUNCH {
             gate.order.forget_events();
         }
-        let is_free = gate.seat(index).of_arbiter.grant.load(Ordering::Relaxed) == grant::FREE;
+        let granted = gate.seat(index).of_arbiter.grant.load(Ordering::Relaxed);
+        let is_free = granted == grant::FREE;
         // What was refused before it came to a stream does not run, nor does what is captured.
         let stream = self.gated_stream.take().filter(|stream| !(self.captures.open() && self.is_capturing(*stream)));
         gate.places[index].was_free |= is_free && stream.is_some();
@@ -265,7 +266,6 @@ impl Session {
             let is_mixed = !gate.order.is_empty() || self.captures.open();
             let key = self.key_of(stream);
             // Or beside others' work, which it is still behind when they have their turns.
-            let granted = gate.seat(index).of_arbiter.grant.load(Ordering::Relaxed);
             let is_early = matches!(granted, grant::ARMED | grant::TOGETHER);
             let place = &mut gate.places[index];
             place.armed_ns = place.armed_ns.saturating_sub(known_ns.unwrap_or(ARMED_NS));

@@ -81,10 +81,15 @@ impl Awaited {
     fn sleep(&self, socket: &OwnedFd, begun: u32) -> bool {
         self.asleep.store(true, Ordering::SeqCst);
         let mut entries = [readable(socket), readable(&self.bell.0)];
+        if !self.bell.0.is_there() {
+            // Nobody rings any more, and whatever has its number is left alone.
+            entries[1].fd = -1;
+        }
         if self.begun.load(Ordering::SeqCst) == begun || !load::core_is_free(Instant::now()) {
             poll(&mut entries, -1);
         }
         self.asleep.store(false, Ordering::SeqCst);
+        // Its number may have become another file's meanwhile.
         if entries[1].revents != 0 && self.bell.0.is_there() {
             let mut bytes = [0u8; 64];
             // SAFETY: as many bytes as there are.
@@ -157,6 +162,26 @@ mod tests {
         until(|| awaited.asleep.load(Ordering::SeqCst));
         there.write_all(&[1]).unwrap();
         assert!(waits.join().unwrap());
+    }
+
+    /// A program may have closed the bell and have its number for a file, in which there is always something to read.
+    #[test]
+    fn a_bell_whose_number_is_another_file_s_keeps_nobody_awake() {
+        let awaited = Arc::new(Awaited::new().unwrap());
+        let file = std::fs::File::open("/proc/self/exe").unwrap();
+        // SAFETY: a plain call, on a number of this test's own.
+        assert!(unsafe { libc::dup2(file.as_raw_fd(), awaited.bell.0.as_raw_fd()) } >= 0);
+        let (here, mut there) = UnixStream::pair().unwrap();
+        let slept = {
+            let awaited = awaited.clone();
+            std::thread::spawn(move || awaited.sleep(&here.into(), 0))
+        };
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(!slept.is_finished(), "it looks all the time");
+        there.write_all(&[1]).unwrap();
+        assert!(slept.join().unwrap());
+        // SAFETY: this test's own, and nobody else's any more.
+        unsafe { libc::close(awaited.bell.0.as_raw_fd()) };
     }
 
     #[test]
