@@ -1,20 +1,18 @@
 //! Keys that nobody guesses: oriond's token, and those of controller.yaml.
 
 use std::fmt::Write as _;
-use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::fs::OpenOptions;
+use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-const BYTES: usize = 32;
+use orion_transport::proof::fresh_nonce;
 
 /// Puts one into a new file, which its owner alone may read. What was done, for people.
 pub fn make(path: &Path) -> Result<String, String> {
     let name = path.display();
-    let mut random = [0; BYTES];
-    let read = File::open("/dev/urandom").and_then(|mut source| source.read_exact(&mut random));
-    read.map_err(|e| format!("reading /dev/urandom failed: {e}"))?;
-    let mut text = String::with_capacity(2 * BYTES + 1);
+    let random = fresh_nonce().map_err(|e| format!("asking for random numbers failed: {e}"))?;
+    let mut text = String::new();
     for byte in random {
         let _ = write!(text, "{byte:02x}");
     }

@@ -58,7 +58,7 @@ impl Ranges {
         // SAFETY: a new mapping.
         let at = unsafe { libc::mmap(std::ptr::null_mut(), ranges.bytes(), access, flags, -1, 0) };
         if at == libc::MAP_FAILED {
-            // The child's memory stays the parent's, which is better than what it would read of the maps.
+            crate::say!("a forked child shares registered memory with this process: there is no memory for their list");
             return Ranges::none();
         }
         ranges.at = at.cast();
@@ -116,6 +116,12 @@ unsafe extern "C" fn prepare() {
                 break;
             }
             std::thread::sleep(Duration::from_micros(100));
+        }
+        if held.is_none() {
+            crate::say!(
+                "a forked child shares registered memory with this process: another thread has registered some for {} s",
+                PATIENCE.as_secs()
+            );
         }
     }
     RANGES.set(Ranges::of(&held));
