@@ -119,7 +119,7 @@ unsafe extern "C" fn prepare() {
         }
         if held.is_none() {
             crate::say!(
-                "a forked child shares registered memory with this process: another thread has registered some for {} s",
+                "a forked child shares registered memory with this process: another thread registers for {} s already",
                 PATIENCE.as_secs()
             );
         }
