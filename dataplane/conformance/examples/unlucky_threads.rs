@@ -1,7 +1,7 @@
 //! Threads that are out of luck. `cancelled` cancels one that waits in a call and one that registers memory, and has
 //! others use CUDA afterwards;
 //! `shallow` says of several calls how much of a stack each takes; `unread` goes on where nobody reads what the driver
-//! has to say.
+//! has to say; `forked` has handlers of its own for forks, which take a lock and write to registered memory.
 
 // UNSAFETY: opens Orion's libcuda.so.1 and calls it by cuda.h's signatures; makes threads of the C library.
 
@@ -17,6 +17,12 @@ use orion_cuda::sys::*;
 static DRIVER: OnceLock<Driver> = OnceLock::new();
 
 fn main() {
+    let way = std::env::args().nth(1);
+    if way.as_deref() == Some("forked") {
+        // As a library that is loaded before any GPU is asked for.
+        // SAFETY: the handlers touch atomics and bytes of this program.
+        assert_eq!(unsafe { libc::pthread_atfork(Some(before_fork), Some(behind_fork), Some(in_child)) }, 0);
+    }
     // SAFETY: the library's initialisers only set up its own state, and the driver's table has cuda.h's signatures.
     let driver = unsafe {
         let library = libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW);
@@ -24,11 +30,12 @@ fn main() {
         Driver::load(&mut |name| libc::dlsym(library, CString::new(name).expect("a name").as_ptr()).cast_const())
     };
     assert!(DRIVER.set(driver).is_ok());
-    match std::env::args().nth(1).as_deref() {
+    match way.as_deref() {
         Some("cancelled") => cancelled(),
         Some("shallow") => shallow(),
         Some("unread") => unread(),
-        other => panic!("{other:?} is none of cancelled, shallow, unread"),
+        Some("forked") => forked(),
+        other => panic!("{other:?} is none of cancelled, shallow, unread, forked"),
     }
 }
 
@@ -172,6 +179,71 @@ fn read_back() -> u8 {
     }
     assert!(read.iter().all(|byte| *byte == read[0]));
     read[0]
+}
+
+/// Held while memory is registered, and by who forks.
+static LOCK: AtomicBool = AtomicBool::new(false);
+/// Registered memory, to which the child writes as soon as it is there.
+static BUFFER: AtomicUsize = AtomicUsize::new(0);
+const BUFFER_BYTES: usize = 5 << 12;
+
+fn lock() {
+    while LOCK.swap(true, SeqCst) {
+        std::thread::yield_now();
+    }
+}
+
+unsafe extern "C" fn before_fork() {
+    lock();
+}
+
+unsafe extern "C" fn behind_fork() {
+    LOCK.store(false, SeqCst);
+}
+
+unsafe extern "C" fn in_child() {
+    let at = std::ptr::with_exposed_provenance_mut::<u8>(BUFFER.load(SeqCst));
+    if !at.is_null() {
+        // SAFETY: so many bytes.
+        unsafe { at.write_bytes(9, BUFFER_BYTES) };
+    }
+    LOCK.store(false, SeqCst);
+}
+
+fn forked() {
+    use_primary();
+    // SAFETY: memory of its own, whose first and last page hold other things too.
+    let at = unsafe { libc::malloc(BUFFER_BYTES) }.cast::<u8>();
+    // SAFETY: so many bytes.
+    unsafe {
+        at.write_bytes(7, BUFFER_BYTES);
+        assert_eq!(driver().cuMemHostRegister_v2(at.cast(), BUFFER_BYTES, 0), 0);
+    }
+    BUFFER.store(at.expose_provenance(), SeqCst);
+    std::thread::spawn(|| {
+        use_primary();
+        loop {
+            lock();
+            assert_eq!(register(), 0);
+            LOCK.store(false, SeqCst);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    });
+    for _ in 0..20 {
+        // SAFETY: the child calls nothing but _exit.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: ends the child.
+            unsafe { libc::_exit(0) };
+        }
+        let mut status = 0;
+        // SAFETY: a child of this process.
+        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+        assert_eq!(status, 0);
+    }
+    // SAFETY: so many bytes.
+    let others = unsafe { std::slice::from_raw_parts(at, BUFFER_BYTES) }.iter().filter(|byte| **byte != 7).count();
+    println!("20 forks, {others} bytes of a child's, and {} is read", read_back());
 }
 
 /// Standard error is a pipe that is full.

@@ -24,6 +24,15 @@ fn a_thread_that_is_cancelled_ends_behind_its_call() {
     }
 }
 
+/// Their handlers may run before any of the driver's in the child, and hold what another thread waits for that is in the
+/// midst of a call.
+#[test]
+fn who_has_handlers_for_forks_has_registered_memory_for_himself_and_waits_for_nobody() {
+    for transport in ["shm", "tcp"] {
+        assert_eq!(said("forked", transport), "20 forks, 0 bytes of a child's, and 7 is read\n", "over {transport}");
+    }
+}
+
 /// What Orion sends, wakes, ends and closes is its own alone: the numbers may be files of the program's by now.
 #[test]
 fn a_program_that_closes_all_descriptors_has_their_numbers_for_itself() {

@@ -809,7 +809,6 @@ pub mod tests {
     #[test]
     fn nothing_works_in_a_forked_child() {
         initialise();
-        crate::start::fork::register_fork_handler();
         // SAFETY: the child makes calls that take no lock another thread may hold, and leaves.
         let status = unsafe {
             cuCtxSetCurrent(primary(0));

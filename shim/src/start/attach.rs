@@ -56,7 +56,6 @@ pub fn attach() -> Result<(), CUresult> {
     crate::session::carrier::note_that_a_gpu_was_asked_for();
     match attach_now() {
         Ok(sessions) => {
-            crate::start::fork::register_fork_handler();
             state().attachment.publish(&sessions);
             state().recording.set(ROUTED, state().attachment.several());
             Ok(())

@@ -1,11 +1,11 @@
-//! A child forked after `cuInit` has no session: CUDA documents that it may not be used there.
+//! A child forked after `cuInit` has no session: CUDA documents that it may not be used there. One that is forked earlier
+//! may start its own.
 
 // UNSAFETY: registers a handler with `pthread_atfork`, and maps memory for what its child reads.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::mem::ManuallyDrop;
-use std::sync::Once;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -91,19 +91,23 @@ impl Ranges {
     }
 }
 
-/// Called when the session exists. A process that forks earlier needs nothing: its child may start its own.
-pub fn register_fork_handler() {
-    static REGISTERED: Once = Once::new();
-    REGISTERED.call_once(|| {
+/// Called by the loader with this library, before a program that was started with it has handlers of its own. What
+/// those do in the child comes behind these, and finds memory of its own; what they wait for before the fork they have
+/// when these begin.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static REGISTER: extern "C" fn() = {
+    extern "C" fn register() {
         // SAFETY: the handlers touch atomics, thread-locals and locks that the forking thread holds, without
         // allocating, so they may run in the child of a process with threads. glibc unregisters them should this
         // library be unloaded.
         let failed = unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) };
         if failed != 0 {
-            crate::say!("pthread_atfork failed ({failed}): a forked child that uses CUDA will disturb this one");
+            crate::say!("pthread_atfork failed ({failed}): a forked child that uses CUDA will disturb this process");
         }
-    });
-}
+    }
+    register
+};
 
 /// A lock that another thread holds stays locked in the child, and what is under it may be half done.
 unsafe extern "C" fn prepare() {
@@ -141,9 +145,19 @@ unsafe extern "C" fn child() {
     }
     ranges.free();
     drop(ManuallyDrop::into_inner(MOVED.take()));
+    if !has_begun() {
+        return;
+    }
     state().fork.forked.store(true, Ordering::Relaxed);
     // The hottest calls look at the context stack only; an empty one sends them the way that asks for the session.
     crate::state::context::forget_stack();
+}
+
+/// Whether there is a session, or another thread that is about to have one: it is not here to bring that to an end.
+fn has_begun() -> bool {
+    let (attachment, facts) = (&state().attachment, &state().devices.facts);
+    let is_attaching = attachment.attaching.try_lock().is_none();
+    is_attaching || attachment.get(0).is_some() || !facts.load(Ordering::Relaxed).is_null()
 }
 
 #[cfg(test)]
@@ -152,7 +166,7 @@ mod tests {
 
     #[test]
     fn only_the_child_is_marked() {
-        register_fork_handler();
+        crate::state::device::fixture::initialise();
         // SAFETY: the child only reads an atomic and leaves.
         let status = unsafe {
             let pid = libc::fork();

@@ -436,6 +436,35 @@ on_each_carrier! {
     }
 }
 
+/// The worker speaks to oriond, which can say so; a local client's has its socket.
+#[test]
+fn a_worker_that_is_not_ready_in_time_or_ends_before_is_told_to_its_client() {
+    let send = |worker: u32, number| {
+        // SAFETY: a signal to a process of a server of this test.
+        assert_eq!(unsafe { libc::kill(worker as i32, number) }, 0);
+    };
+    let server = Oriond::start_for(Transport::Tcp, &["--warm", "1"]);
+    drop(Client::attach(&server, Transport::Tcp));
+    for (then, words) in [(None, "did not get ready in time"), (Some(libc::SIGKILL), "ended before it was ready")] {
+        wait_until("a warm worker, and no other", || server.workers().len() == 1);
+        let worker = server.workers()[0];
+        let is_ready = |line: &str| line.contains("worker warm") && line.contains(&format!("worker={worker}"));
+        wait_until("it to be ready", || server.log().lines().any(is_ready));
+        send(worker, libc::SIGSTOP);
+        let (reason, text) = std::thread::scope(|s| {
+            let refused = s.spawn(|| refusal(&server, Transport::Tcp, &hello()));
+            if let Some(number) = then {
+                wait_until("the session", || server.log().matches("session begins").count() == 3);
+                send(worker, number);
+            }
+            refused.join().expect("the client")
+        });
+        assert!(reason == Reason::NoWorker && text.contains(words), "{text}");
+        wait_until("the worker's end", || !is_alive(worker));
+    }
+    Client::attach(&server, Transport::Tcp);
+}
+
 #[test]
 fn a_worker_that_cannot_start_is_said_so() {
     // A file, but no library.

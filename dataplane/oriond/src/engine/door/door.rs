@@ -203,9 +203,12 @@ impl Door {
         let late: Vec<u32> =
             self.greetings.iter().filter(|(_, g)| !g.ending && now >= g.deadline).map(|(s, _)| *s).collect();
         for slot in late {
-            let g = &self.greetings[&slot];
+            let g = self.greeting(slot);
             warn!(peer = %g.peer, stage = ?g.stage, "handshake timed out");
-            if matches!(g.stage, Stage::Waiting | Stage::Curious) {
+            if g.stage.hears_the_worker() && !g.is_late {
+                g.hear_no_more();
+                g.deadline = now + HANDSHAKE_TIMEOUT;
+            } else if matches!(g.stage, Stage::Waiting | Stage::Curious) {
                 self.waiting.retain(|s| *s != slot);
                 self.curious.retain(|s| *s != slot);
                 self.refuse(core, slot, Reason::NoWorker, "no worker became ready in time; oriond's log says why");
@@ -313,8 +316,12 @@ impl Door {
                 if !g.stage.is_strangers() {
                     info!(session = g.session, peer = %g.peer, who, "gone during the handshake");
                 }
-                self.drop_greeting(core, slot);
+                match g.stage.hears_the_worker() {
+                    true => self.has_no_worker(core, slot),
+                    false => self.drop_greeting(core, slot),
+                }
             }
+            Progress::Broken if g.stage.tells_the_worker() => self.has_no_worker(core, slot),
             Progress::Broken | Progress::Ended => self.drop_greeting(core, slot),
             Progress::Wrong(rule) => self.broke(core, slot, &rule),
         }
@@ -323,7 +330,19 @@ impl Door {
     fn broke(&mut self, core: &mut Core, slot: u32, rule: &str) {
         let g = &self.greetings[&slot];
         warn!(session = g.session, peer = %g.peer, rule, "protocol broken during the handshake");
-        self.drop_greeting(core, slot);
+        match g.stage.hears_the_worker() {
+            true => self.has_no_worker(core, slot),
+            false => self.drop_greeting(core, slot),
+        }
+    }
+
+    /// The client is told that it has none, and loses its session. Nothing is being received any more.
+    fn has_no_worker(&mut self, core: &mut Core, slot: u32) {
+        let why = match self.greetings[&slot].is_late {
+            true => "its worker did not get ready in time; oriond's log says how long that was",
+            false => "its worker ended before it was ready; oriond's log says why",
+        };
+        self.refuse(core, slot, Reason::NoWorker, why);
     }
 
     fn frame(&mut self, core: &mut Core, slot: u32, frame_kind: u32, body: Vec<u8>) {

@@ -44,6 +44,8 @@ pub struct Greeting {
     pub number: u64,
     pub stage: Stage,
     pub deadline: Instant,
+    /// Its worker was not ready by then.
+    pub is_late: bool,
     /// The frame being received.
     buffer: Vec<u8>,
     have: usize,
@@ -136,6 +138,7 @@ impl Greeting {
             number,
             stage: Stage::Hello,
             deadline: Instant::now() + HANDSHAKE_TIMEOUT,
+            is_late: false,
             buffer: Vec::new(),
             have: 0,
             have_of_record: 0,
@@ -407,6 +410,15 @@ impl Greeting {
             return Ok(None);
         }
         Ok(Some((kind, self.buffer[FRAME_HEADER_BYTES..].to_vec())))
+    }
+
+    /// The worker has not said in time what it has to. What is being received of it ends at once, and then nothing is.
+    pub fn hear_no_more(&mut self) {
+        self.is_late = true;
+        if let Some(attach) = &self.attach {
+            // SAFETY: a socket of this greeting's own.
+            unsafe { libc::shutdown(attach.as_raw_fd(), libc::SHUT_RDWR) };
+        }
     }
 
     /// Whether the client has not closed its connection while it waited.
