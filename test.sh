@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Every test of Orion that needs no GPU. Ends with "N passed, N failed" and a failing status if anything failed.
-#   ./test.sh            all steps but pytorch-debian, sanitize, units, vm and vsock
+#   ./test.sh            all steps but install-built, pytorch-debian, sanitize, units, vm and vsock
 #   ./test.sh STEP…      some of: format lint generated build unit pool suite loom facts programs readme frameworks
-#                        fuzz attack portable guest pytorch-debian sanitize units vm vsock
+#                        fuzz attack portable guest install-built pytorch-debian sanitize units vm vsock
 # build makes every program once, and tests that start some then build none; without it each builds those it needs.
 # pool is a pool of real processes and its bad days, which wait more than they work, so more of them run at a time.
-# attack is a hostile client for 40 s; named, for an hour (ORION_ATTACK_SECONDS, ORION_ATTACK_SEED). Before, what
+# readme has install.sh put what was built for tests; install-built has it build what it puts, a quarter of an hour.
+# attack is a hostile client for a minute; named, for an hour (ORION_ATTACK_SECONDS, ORION_ATTACK_SEED). Before, what
 # makes the server keep ever more, two seconds each (ORION_ATTACK_GROW_SECONDS), and what takes a GPU's time from
 # others, three seconds each (ORION_ATTACK_LEASES_SECONDS).
 # portable runs the facts in an old Debian with what ./install.sh --portable makes, where there is root and debootstrap.
@@ -80,7 +81,7 @@ loom() {
 
 # A hostile client beside witnesses: see dataplane/attack. Named by itself it runs for an hour.
 attack() {
-    local seconds=40
+    local seconds=60
     [[ "$wanted" != *" attack "* ]] || seconds=3600
     [ -n "${ORION_BUILT:-}" ] || cargo build -p oriond -p orion-attack || return 1
     local built=${CARGO_TARGET_DIR:-target}/debug
@@ -193,6 +194,8 @@ if [ "$wanted" = "  " ] && ! can_boot; then
 else
     step guest dataplane/conformance/vm/guest.sh ${ORION_BUILT:+"${CARGO_TARGET_DIR:-target}/debug"}
 fi
+[[ "$wanted" != *" install-built "* ]] || step install-built env ORION_TEST_INSTALL_BUILDS=1 \
+    cargo test "${everything[@]}" --test install
 [[ "$wanted" != *" pytorch-debian "* ]] || step pytorch-debian tests pytorch_debian
 [[ "$wanted" != *" sanitize "* ]] || step sanitize sanitize
 [[ "$wanted" != *" vm "* ]] || for script in bpf/vm dataplane/conformance/vm/{rdma,nodes}; do step vm "$script.sh"; done

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::OnceLock;
 
 /// One of each kind; that there are all is the test of `control/pages`.
 const PAGES: [&str; 6] = [
@@ -18,9 +19,82 @@ const PAGES: [&str; 6] = [
     "usr/share/fish/vendor_completions.d/orion-controller.fish",
 ];
 
+/// Set by who wants install.sh to build what it installs, as it does for users: a quarter of an hour on two cores. Else
+/// it gets what the tests have built.
+const BUILDS: &str = "ORION_TEST_INSTALL_BUILDS";
+
 fn install(destination: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new(orion_built::root().join("install.sh"));
+    if std::env::var_os(BUILDS).is_none() {
+        let (tools, target) = built_already();
+        let path = format!("{}:{}", tools.display(), std::env::var("PATH").expect("there is one"));
+        command.env("PATH", path).env("CARGO_TARGET_DIR", target);
+    }
     command.args(arguments).env("DESTDIR", destination).output().expect("install.sh starts")
+}
+
+/// A folder with a `cargo` that puts what is built for tests where `cargo build --release` puts it, into the other
+/// folder, but of the packages that it was asked for alone. Cargo itself says whether it knows these and their features.
+fn built_already() -> &'static (PathBuf, PathBuf) {
+    static MADE: OnceLock<(PathBuf, PathBuf)> = OnceLock::new();
+    MADE.get_or_init(|| {
+        let probe: &[&str] = match Path::new("/usr/include/libelf.h").exists() {
+            true => &["--features", "orion-bpf/libbpf"],
+            false => &[],
+        };
+        let built = orion_built::build(&[&["--workspace", "--lib", "--bins"], probe].concat());
+        let folder = empty_folder("built");
+        let (tools, target) = (folder.join("tools"), folder.join("target"));
+        std::fs::create_dir_all(&tools).expect("making a folder");
+        std::fs::create_dir_all(target.join("release")).expect("making a folder");
+        let packages: String = targets().iter().map(|(package, file)| format!("{package} {file}\n")).collect();
+        std::fs::write(folder.join("packages"), packages).expect("writing");
+        let script = format!(
+            r#"#!/bin/bash
+set -eu
+[ "$1 $2" = "build --release" ]
+"{cargo}" tree --depth 0 "${{@:3}}" >/dev/null
+while [ $# -gt 0 ]; do
+    if [ "$1" = -p ]; then
+        for file in $(sed -n "s/^$2 //p" "{folder}/packages"); do
+            [ -e "{release}/$file" ] || {{ strip -S -o "{release}/$file.new" "{built}/$file" &&
+                mv "{release}/$file.new" "{release}/$file"; }}
+        done
+    fi
+    shift
+done
+"#,
+            cargo = env!("CARGO"),
+            folder = folder.display(),
+            release = target.join("release").display(),
+            built = built.display(),
+        );
+        std::fs::write(tools.join("cargo"), script).expect("writing");
+        std::fs::set_permissions(tools.join("cargo"), std::fs::Permissions::from_mode(0o755)).expect("chmod");
+        (tools, target)
+    })
+}
+
+/// Packages of the workspace, each with a program or library of its own.
+fn targets() -> Vec<(String, String)> {
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["metadata", "--no-deps", "--format-version", "1"]).current_dir(orion_built::root());
+    let output = cargo.output().expect("cargo starts");
+    let all: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let list = |value: &serde_json::Value| value.as_array().expect("a list").clone();
+    let word = |value: &serde_json::Value| value.as_str().expect("a word").to_owned();
+    let mut found = Vec::new();
+    for package in list(&all["packages"]) {
+        for target in list(&package["targets"]) {
+            let (kinds, name) = (list(&target["kind"]), word(&target["name"]));
+            if kinds.contains(&"bin".into()) {
+                found.push((word(&package["name"]), name));
+            } else if kinds.contains(&"cdylib".into()) {
+                found.push((word(&package["name"]), format!("lib{}.so", name.replace('-', "_"))));
+            }
+        }
+    }
+    found
 }
 
 #[track_caller]
@@ -103,6 +177,10 @@ fn a_system_has_what_it_needs_and_nothing_afterwards() {
     installed(&system, &["--uninstall", "--purge"]);
     assert_eq!(std::fs::read_dir(&system).expect("the folder itself stays").count(), 0);
     std::fs::remove_dir_all(folder).expect("removing");
+    if std::env::var_os(BUILDS).is_none() {
+        let built = built_already().1.parent().expect("it lies in a folder of this test's");
+        std::fs::remove_dir_all(built).expect("removing");
+    }
 }
 
 fn units_start_what_there_is(system: &Path) {

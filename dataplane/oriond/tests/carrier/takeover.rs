@@ -43,8 +43,12 @@ struct Taken {
 }
 
 impl Taken {
+    /// On the driver of ORION_TEST_DRIVER where there is one: NVIDIA's has threads, descriptors and calls of its own.
     fn new(arguments: &[&str]) -> Taken {
-        let server = Oriond::start_in(&[("ORION_SOFT_TAKEOVER", "1")], arguments);
+        let driver = std::env::var("ORION_TEST_DRIVER").ok();
+        let driver = driver.iter().flat_map(|driver| ["--driver", driver]);
+        let arguments: Vec<&str> = driver.chain(arguments.iter().copied()).collect();
+        let server = Oriond::start_in(&[("ORION_SOFT_TAKEOVER", "1")], &arguments);
         let client = Client::attach(&server, Transport::Shm);
         let other = Client::attach(&server, Transport::Shm);
         Taken { server, client, other }
