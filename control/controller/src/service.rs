@@ -440,7 +440,7 @@ impl pb::pool_server::Pool for Service {
         });
         let (name, gpus) = (r.node.clone(), gpus.collect());
         let instance = leases::instance(&r.oriond);
-        let (split, kept) = (r.split, r.reserve);
+        let (split, kept, prepares) = (r.split, r.reserve, r.prepares);
         let report = NodeReport {
             name: r.node,
             address: r.address,
@@ -452,8 +452,12 @@ impl pb::pool_server::Pool for Service {
             certificate: r.certificate,
         };
         let key = self.ask(move |d| {
-            d.pool.register(d.now, report)?;
-            d.told_time.insert(name.clone());
+            if prepares {
+                d.pool.may_register(d.now, &report)?;
+            } else {
+                d.pool.register(d.now, report)?;
+                d.told_time.insert(name.clone());
+            }
             Ok(instance.map(|instance| d.master.key_of(&name, &instance)))
         });
         let key = key.await?.map_err(refused)?;

@@ -330,10 +330,15 @@ impl Pool {
 
 // Nodes.
 impl Pool {
+    /// Whether a node that says this may register.
+    pub fn may_register(&self, now: Time, report: &NodeReport) -> Result<(), Refused> {
+        report.check()?;
+        self.is_no_other(now, report)
+    }
+
     /// A node says what it has: at its start, and when that changes. What lay on a GPU that is gone is over.
     pub fn register(&mut self, now: Time, report: NodeReport) -> Result<(), Refused> {
-        report.check()?;
-        self.is_no_other(now, &report)?;
+        self.may_register(now, &report)?;
         let name = report.name.clone();
         let is_same_oriond = self.nodes.get(&name).is_none_or(|known| known.report.oriond == report.oriond);
         let (standing, mine) = match self.nodes.get(&name) {
@@ -568,12 +573,12 @@ impl Pool {
     }
 }
 
-/// To the node itself.
 /// Whether no other machine has the address: HOST:PORT by its number, and not a loopback address.
 fn is_one_machines(address: &str) -> bool {
     address.parse::<SocketAddr>().is_ok_and(|address| !address.ip().to_canonical().is_loopback())
 }
 
+/// To the node itself.
 fn unregistered(name: &str) -> Refused {
     Refused::Unknown(format!("node {} has not registered; register it again", quoted(name)))
 }

@@ -265,7 +265,10 @@ fn exchange(
             match (status, object.get("leader")) {
                 (307, Some(leader)) => Err(Trouble::Elsewhere(leader.clone(), text)),
                 (503, _) => Err(Trouble::NotNow(text)),
-                _ => Err(Trouble::Refused(NoSession { refused, text })),
+                _ => {
+                    let may_pass = object.get("may_pass").is_some_and(|value| value == "true");
+                    Err(Trouble::Refused(NoSession { refused, may_pass, text }))
+                }
             }
         }
         (status, None) => Err(damaged(controller, &format!("it has status {status}")).into()),

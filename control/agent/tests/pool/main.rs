@@ -1,5 +1,6 @@
 //! The whole way of a pool, with real processes: nodes report, programs ask, and whoever of them is killed.
 
+mod begins;
 mod carriers;
 mod circumstances;
 #[path = "../../../controller/tests/etcd/cluster.rs"]
