@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 use orion_tls::blocking::Stream;
 use orion_tls::trust::{ENVIRONMENT, Way};
 use orion_transport::client::NoSession;
+use orion_transport::client::json::{Object, object};
+use orion_transport::client::wanted::Wanted;
 use orion_transport::lease::SignedLease;
 use orion_transport::proof::fresh_nonce;
 use orion_wire::address::Server;
@@ -15,8 +17,6 @@ use orion_wire::handle::OWNERS_MAX as NODES_MAX;
 use orion_wire::refusal::Reason;
 
 use super::granted::{Claim, Granted, Line, Part, one_line};
-use super::json::{Object, object, quoted};
-use super::wanted::Wanted;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// It answers when what it says is on its disk.
@@ -54,7 +54,7 @@ pub fn ask(wanted: &Wanted, program: &str) -> Result<Granted, NoSession> {
     let nonce = fresh_nonce().map_err(|e| format!("reading random bytes failed: {e}"))?;
     let name: String = nonce[..16].iter().map(|byte| format!("{byte:02x}")).collect();
     let client = client(program);
-    let question = question(wanted, &client, &name);
+    let question = wanted.question(&client, &name);
     let (granted, why) = patiently(
         wanted,
         || round(wanted, "POST", "/allocations", &question, Some(&name)),
@@ -71,7 +71,7 @@ pub fn ask(wanted: &Wanted, program: &str) -> Result<Granted, NoSession> {
 /// Neither gives anything: no session begins with it.
 pub fn look(wanted: &Wanted, program: &str) -> Result<Granted, NoSession> {
     let client = client(program);
-    let question = question(wanted, &client, "");
+    let question = wanted.question(&client, "");
     let of_reserve = || super::reserve::look(wanted, &client);
     patiently(wanted, || round(wanted, "POST", "/look", &question, None), of_reserve).map(|(would, _)| would)
 }
@@ -187,23 +187,6 @@ pub fn give_back(wanted: &Wanted, granted: &Granted) {
 fn client(program: &str) -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     format!("{} {} {program}", host.trim(), std::process::id())
-}
-
-fn question(wanted: &Wanted, client: &str, name: &str) -> String {
-    let mut fields = vec![
-        format!("\"allocation\":{}", quoted(name)),
-        format!("\"vgpus\":{}", wanted.vgpus),
-        format!("\"tenant\":{}", quoted(&wanted.tenant)),
-        format!("\"group\":{}", quoted(&wanted.group)),
-        format!("\"client\":{}", quoted(client)),
-    ];
-    fields.extend(wanted.memory_mib.map(|mib| format!("\"memory_mib\":{mib}")));
-    fields.extend(wanted.ratio.map(|ratio| format!("\"ratio\":{ratio}")));
-    fields.extend(wanted.cross_node.then(|| "\"cross_node\":true".to_owned()));
-    fields.extend(wanted.with_group.then(|| "\"with_group\":true".to_owned()));
-    fields.extend(wanted.carrier.map(|carrier| format!("\"carrier\":{}", quoted(carrier.name))));
-    fields.extend(wanted.wait.map(|seconds| format!("\"wait_ms\":{}", seconds * 1000)));
-    format!("{{{}}}", fields.join(","))
 }
 
 /// `claims` is the allocation that is to go back when the connection ends.

@@ -13,7 +13,8 @@ use orion_ring::{Heap, Memory};
 use orion_tls::is_loopback;
 use orion_tls::trust::Trust;
 use orion_transport::carrier::{self, Death, Listener};
-use orion_transport::client::{Caller, NoSession, Server, Tuning, log};
+use orion_transport::client::wanted::Wanted;
+use orion_transport::client::{Caller, NoSession, Server, Tuning, log, original};
 use orion_transport::environment;
 use orion_transport::kept::Identity;
 use orion_transport::proof::Token;
@@ -30,8 +31,6 @@ use orion_wire::view::{Offer, Program, Use, View};
 use crate::lease::ask;
 use crate::lease::beside;
 use crate::lease::granted::{Granted, Part};
-use crate::lease::original;
-use crate::lease::wanted::Wanted;
 use crate::state::session::{SESSIONS_MAX, Session};
 
 /// An oriond that is started again is there again, and the controller knows it, within a few seconds. A node that is
