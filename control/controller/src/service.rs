@@ -46,6 +46,14 @@ pub struct Service {
     pub lease_ms: Time,
 }
 
+/// What would be given to who asks for it.
+pub struct Seen {
+    pub would: pb::Allocation,
+    pub leases: Vec<Signed>,
+    /// Why it could not be had at this moment, where that is so.
+    pub not_now: Option<String>,
+}
+
 /// Who a certificate says that somebody is, where one is wanted.
 pub struct Who(Option<Identity>);
 
@@ -138,13 +146,14 @@ impl Service {
     }
 
     /// What would be given, and leases to look at it with.
-    pub async fn look(&self, r: &pb::AllocateRequest) -> Result<(pb::Allocation, Vec<Signed>), Status> {
+    pub async fn look(&self, r: &pb::AllocateRequest) -> Result<Seen, Status> {
         let ask = asked(r, self.places_by_ratio)?;
         let seen = self.ask(move |d| {
             let places = d.pool.would_give(&ask).map_err(refused)?;
+            let not_now = d.pool.why_not_now(&ask);
             let would = Allocation { id: AllocationId(0), ask, places, lease: Lease::Offered, until: d.now };
             let leases = leases::sign_to_look(d, &would).map_err(Status::failed_precondition)?;
-            Ok((told_to_program(d, &would)?, leases))
+            Ok(Seen { would: told_to_program(d, &would)?, leases, not_now })
         });
         seen.await?
     }

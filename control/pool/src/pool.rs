@@ -604,13 +604,10 @@ impl Pool {
         if let Some(at) = self.place_in_queue(id) {
             return Ok(Answer::Waits(at));
         }
-        let before = self.queue.iter().filter(|w| w.has_hope).count();
-        let refused = match self.find(&ask) {
-            // Who waits is before who comes.
-            Ok(chosen) if before == 0 => return Ok(Answer::Granted(self.grant(now, id, ask, chosen))),
-            Ok(_) => Refused::Full(format!("{before} others wait for vGPUs of this pool")),
-            Err(Obstacle::Quota(text)) => return Err(Refused::Quota(text)),
-            Err(Obstacle::Full) => Refused::Full(self.why_not(&ask)),
+        let refused = match self.choose(&ask) {
+            Ok(chosen) => return Ok(Answer::Granted(self.grant(now, id, ask, chosen))),
+            Err(full @ Refused::Full(_)) => full,
+            Err(refused) => return Err(refused),
         };
         if ask.wait_ms == 0 || !self.has_place_in_queue(&ask.tenant) {
             return Err(refused);
@@ -619,6 +616,23 @@ impl Pool {
         self.queue.push_back(Waiting { id, ask, until, has_hope });
         self.events.push(Event::Waits { id });
         Ok(Answer::Waits(self.queue.len() - 1))
+    }
+
+    /// Where it lies if it is given now, or why it is not.
+    fn choose(&self, ask: &Ask) -> Result<Chosen, Refused> {
+        let before = self.queue.iter().filter(|w| w.has_hope).count();
+        match self.find(ask) {
+            // Who waits is before who comes.
+            Ok(chosen) if before == 0 => Ok(chosen),
+            Ok(_) => Err(Refused::Full(format!("{before} others wait for vGPUs of this pool"))),
+            Err(Obstacle::Quota(text)) => Err(Refused::Quota(text)),
+            Err(Obstacle::Full) => Err(Refused::Full(self.why_not(ask))),
+        }
+    }
+
+    /// Why who asks for this now is not given it at once, if so, in words.
+    pub fn why_not_now(&self, ask: &Ask) -> Option<String> {
+        self.choose(ask).err().map(|refused| refused.text().to_owned())
     }
 
     /// Whoever fills the queue keeps no other tenant out of it: of the one who has most asks there the last one gives
