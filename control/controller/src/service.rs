@@ -13,6 +13,7 @@ use orion_tls::identity::{self, Identity};
 use orion_wire::agent::ENDED_MAX;
 use prost::Message;
 use tokio_stream::{Stream, StreamExt, wrappers::BroadcastStream, wrappers::errors::BroadcastStreamRecvError};
+use tonic::metadata::MetadataValue;
 use tonic::{Request, Response, Status};
 
 use crate::config::Keys;
@@ -127,7 +128,7 @@ impl Service {
         let ask = asked(r, self.places_by_ratio)?;
         let id = if r.allocation.is_empty() { fresh_id()? } else { id(&r.allocation)? };
         let answer = self.ask(move |d| {
-            let answer = d.pool.allocate(d.now, id, ask.clone()).map_err(refused)?;
+            let answer = d.pool.allocate(d.now, id, ask.clone()).map_err(|no| refused_now(d, &ask, no))?;
             Ok::<_, Status>(match answer {
                 Answer::Granted(a) => Ok(told_to_program(d, &a)?),
                 Answer::Waits(_) => Err(d.await_grant(id, ask)),
@@ -243,6 +244,18 @@ fn refused(refused: Refused) -> Status {
         Refused::Quota(_) => Status::failed_precondition(text),
         Refused::Unknown(_) => Status::not_found(text),
     }
+}
+
+/// What a program has had that has just ended comes back in a moment: who asks for it is told that it may.
+pub const MAY_PASS: &str = "orion-may-pass";
+
+fn refused_now(d: &Desk, ask: &Ask, no: Refused) -> Status {
+    let may_pass = matches!(no, Refused::Full(_) | Refused::Quota(_)) && d.pool.may_give_later(ask);
+    let mut status = refused(no);
+    if may_pass {
+        status.metadata_mut().insert(MAY_PASS, MetadataValue::from_static("1"));
+    }
+    status
 }
 
 pub fn id(text: &str) -> Result<AllocationId, Status> {

@@ -25,7 +25,7 @@ use crate::desk::{Desk, Refusal};
 use crate::doors::Caller;
 use crate::doors::Role;
 use crate::leases::Signed;
-use crate::service::{Seen, Service, devices, id};
+use crate::service::{MAY_PASS, Seen, Service, devices, id};
 use crate::sessions;
 
 /// What the original's controllers of 2020 answered.
@@ -315,7 +315,11 @@ fn refused(status: &tonic::Status, uri: &Uri) -> Response {
     };
     let leader = status.metadata().get(HEADER).and_then(|value| value.to_str().ok());
     let Some(leader) = leader else {
-        return (code, json(&serde_json::json!({ "error": status.message() }))).into_response();
+        let mut said = serde_json::json!({ "error": status.message() });
+        if status.metadata().contains_key(MAY_PASS) {
+            said["may_pass"] = true.into();
+        }
+        return (code, json(&said)).into_response();
     };
     let said = serde_json::json!({ "error": status.message(), "leader": leader });
     // By the scheme of the request, whichever that is.

@@ -635,6 +635,14 @@ impl Pool {
         self.choose(ask).err().map(|refused| refused.text().to_owned())
     }
 
+    /// Whether who asks for this may be given it once others, or his tenant's other programs, have given back what they
+    /// have.
+    pub fn may_give_later(&self, ask: &Ask) -> bool {
+        let alone = vec![(ask.memory.unwrap_or(0), ask.ratio.unwrap_or(0)); ask.vgpus as usize];
+        let is_within_quota = self.within_quota_of(&ask.tenant, Held::default(), &alone).is_ok();
+        is_within_quota && has_hope(&self.nodes, self.settings.lender, ask)
+    }
+
     /// Whoever fills the queue keeps no other tenant out of it: of the one who has most asks there the last one gives
     /// way to who has fewer.
     fn has_place_in_queue(&mut self, tenant: &str) -> bool {
@@ -711,8 +719,11 @@ impl Pool {
     }
 
     fn within_quota(&self, tenant: &str, sizes: &[(u64, u32)]) -> Result<(), Obstacle> {
+        self.within_quota_of(tenant, self.held.get(tenant).copied().unwrap_or_default(), sizes)
+    }
+
+    fn within_quota_of(&self, tenant: &str, held: Held, sizes: &[(u64, u32)]) -> Result<(), Obstacle> {
         let Some(quota) = self.quotas.get(tenant) else { return Ok(()) };
-        let held = self.held.get(tenant).copied().unwrap_or_default();
         let memory: u64 = sizes.iter().map(|(memory, _)| memory).sum();
         let ratio: u32 = sizes.iter().map(|(_, ratio)| ratio).sum();
         let beyond = [

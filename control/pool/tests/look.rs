@@ -40,6 +40,11 @@ fn a_look_shows_what_is_given_next_and_takes_nothing() {
     let of_blue = Ask { tenant: "blue".into(), ..ask.clone() };
     assert!(why(&pool, &of_blue).contains("no room for 3 vGPUs"), "{}", why(&pool, &of_blue));
     assert!(pool.take_changes().is_empty());
+    // What others have given back, or red itself, may be given later; what no quota and no node allows is not.
+    assert!(pool.may_give_later(&ask) && pool.may_give_later(&of_blue));
+    assert!(
+        !pool.may_give_later(&Ask { vgpus: 4, ..ask.clone() }) && !pool.may_give_later(&Ask { vgpus: 5, ..of_blue })
+    );
     // Who comes is behind who waits.
     let of_blue = Ask { vgpus: 2, tenant: "blue".into(), ..ask.clone() };
     let waits = Ask { wait_ms: 1, ..of_blue.clone() };

@@ -23,6 +23,11 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 /// Where there are others one that is stopped is not waited for as long.
 const ANSWER_OF_SEVERAL_TIMEOUT: Duration = Duration::from_secs(10);
+/// What a program has had that has just ended is back by then: the next one of a script, or of a tenant who may have one
+/// at a time, does not fail for it. Who says how long he waits is not in need of it.
+const BACK: Duration = Duration::from_secs(2);
+/// Between two looks whether it is: the first one, and the longest.
+const BACK_PAUSES: [Duration; 2] = [Duration::from_millis(25), Duration::from_millis(400)];
 /// Between two rounds of asking all of them.
 const PAUSE: Duration = Duration::from_millis(250);
 /// A lease is a few hundred bytes, what is free and who holds the rest a few thousand.
@@ -55,11 +60,23 @@ pub fn ask(wanted: &Wanted, program: &str) -> Result<Granted, NoSession> {
     let name: String = nonce[..16].iter().map(|byte| format!("{byte:02x}")).collect();
     let client = client(program);
     let question = wanted.question(&client, &name);
-    let (granted, why) = patiently(
-        wanted,
-        || round(wanted, "POST", "/allocations", &question, Some(&name)),
-        || super::reserve::ask(wanted, &client),
-    )?;
+    let once = || {
+        patiently(
+            wanted,
+            || round(wanted, "POST", "/allocations", &question, Some(&name)),
+            || super::reserve::ask(wanted, &client),
+        )
+    };
+    let (until, [mut pause, longest]) = (Instant::now() + BACK, BACK_PAUSES);
+    let (granted, why) = loop {
+        match once() {
+            Err(no) if no.may_pass && wanted.wait.is_none() && Instant::now() < until => {}
+            Err(no) => return Err(NoSession { may_pass: false, ..no }),
+            Ok(granted) => break granted,
+        }
+        std::thread::sleep(pause);
+        pause = (2 * pause).min(longest);
+    };
     if let Some(why) = why {
         let Part { places, node, .. } = &granted.parts[0];
         crate::say!("{why}; using {places} of the own reserve of this node, {node}");
