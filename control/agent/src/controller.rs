@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use orion_proto::leader::{self, Found, Search};
 use orion_proto::pool_client::PoolClient;
-use orion_proto::{Allocation, HeartbeatRequest, Usage};
+use orion_proto::{Allocation, HeartbeatRequest, RegisterRequest, Usage};
 use orion_tls::trust::{OPTIONS, Trust};
 use orion_wire::agent::Used;
 use orion_wire::lease::LeaseId;
@@ -85,9 +85,18 @@ impl Controller {
         self.leader.as_ref().map_or_else(|| self.addresses.join(","), |(_, address)| address.clone())
     }
 
+    /// What its oriond has to know before the controller sends anybody there, which it does from `register` on.
+    pub fn prepare(&mut self, report: &Report) -> Result<Registered, Failure> {
+        self.say(report, true)
+    }
+
     /// Says what the node has.
     pub fn register(&mut self, report: &Report) -> Result<Registered, Failure> {
-        let request = self.with_key(report.request());
+        self.say(report, false)
+    }
+
+    fn say(&mut self, report: &Report, prepares: bool) -> Result<Registered, Failure> {
+        let request = self.with_key(RegisterRequest { prepares, ..report.request() });
         let mut client = self.client()?;
         let answer = self.runtime.block_on(async { timeout(PATIENCE, client.register(request)).await });
         let reply = self.heard(answer)?;

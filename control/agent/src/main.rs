@@ -21,7 +21,7 @@ use tracing::{info, warn};
 
 use crate::cli::Cli;
 use crate::config::Unfit;
-use crate::controller::{Controller, Failure};
+use crate::controller::{Controller, Failure, Registered};
 use crate::oriond::Oriond;
 use crate::report::Report;
 use crate::reserve::Reserve;
@@ -132,9 +132,12 @@ fn serve(controller: &mut Controller, mut oriond: Oriond, report: &Report, stats
 /// Tells oriond whose leases are of the reserve, and finds out what an earlier agent has lent of it.
 fn keep(oriond: &mut Oriond, report: &Report, reserve: &Reserve, beat: &mut Beat) -> Result<(), String> {
     let running = oriond.look(0, &mut Vec::new(), Duration::ZERO)?.reserve;
-    let kept = reserve.has(&report.request(), &running)?;
+    let kept = reserve.of(&report.request(), &running)?;
     beat.over = kept.over;
-    oriond.keep(report.node(), kept.key, reserve::now_unix_ms())
+    oriond.keep(report.node(), *kept.here.key(), reserve::now_unix_ms())?;
+    // Nobody is sent to an oriond that does not know the key yet.
+    reserve.has(kept.here);
+    Ok(())
 }
 
 /// What is known of one oriond and said to the controller.
@@ -165,9 +168,13 @@ fn step(
     beat: &mut Beat,
 ) -> Result<(), Trouble> {
     if !beat.is_registered {
+        let mut belong = |of: Registered| oriond.belong(report.node(), of.key, of.controller_unix_ms);
+        // Whoever waits for vGPUs comes the moment that the controller knows of some.
+        let prepared = controller.prepare(report).map_err(Trouble::Controller)?;
+        belong(prepared).map_err(Trouble::Oriond)?;
         let registered = controller.register(report).map_err(Trouble::Controller)?;
-        let belong = oriond.belong(report.node(), registered.key, registered.controller_unix_ms);
-        belong.map_err(Trouble::Oriond)?;
+        // Another one may lead by now, whose clock is another.
+        belong(registered).map_err(Trouble::Oriond)?;
         info!("Successfully connect to Orion Controller.");
         report.lines().for_each(|line| info!("{line}"));
         (beat.is_registered, beat.at) = (true, None);

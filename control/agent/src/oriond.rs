@@ -100,7 +100,13 @@ impl Oriond {
     }
 
     fn ask(&mut self, ask: &Ask) -> Result<Answer, String> {
-        let failed = |e: std::io::Error| format!("asking oriond failed: {e}");
+        let failed = |e: std::io::Error| match e.kind() {
+            std::io::ErrorKind::WouldBlock => format!(
+                "oriond says nothing for {SILENCE_SECONDS_MAX} s: it talks to one agent at a time, so is there another \
+                 orion-agent beside it, or was it stopped?"
+            ),
+            _ => format!("asking oriond failed: {e}"),
+        };
         fds::send_frame(self.socket.as_fd(), KIND, &ask.encode(), &[]).map_err(failed)?;
         let (kind, body, _) = fds::recv_frame(self.socket.as_fd()).map_err(failed)?;
         if kind != KIND {

@@ -40,16 +40,16 @@ struct Books {
 }
 
 /// What there is to lend.
-struct Here {
+pub struct Here {
     pool: Pool,
     /// Of the oriond, which programs know it by.
     certificate: Option<[u8; 32]>,
     key: LeaseKey,
 }
 
-/// For oriond: by which key it knows leases of the reserve.
+/// What there is to lend once oriond knows its key.
 pub struct Kept {
-    pub key: [u8; 32],
+    pub here: Here,
     /// Sessions of an earlier agent's that have no place in the reserve as it is now.
     pub over: Vec<LeaseId>,
 }
@@ -68,8 +68,8 @@ impl Reserve {
         self.clock.elapsed().as_millis() as u64
     }
 
-    /// An oriond is there, in which these sessions run that an earlier agent has lent.
-    pub fn has(&self, report: &pb::RegisterRequest, running: &[Lease]) -> Result<Kept, String> {
+    /// The reserve of an oriond, in which these sessions run that an earlier agent has lent.
+    pub fn of(&self, report: &pb::RegisterRequest, running: &[Lease]) -> Result<Kept, String> {
         let report = node_report(report);
         let certificate = match report.certificate.as_str() {
             "" => None,
@@ -104,8 +104,12 @@ impl Reserve {
         let pool = restore(lent)?;
         let running = pool.allocations().count();
         info!(vgpus_of_each_gpu = report.kept, running, "this node has a reserve of its own");
-        self.books().here = Some(Here { pool, certificate, key: LeaseKey::from_bytes(key) });
-        Ok(Kept { key, over })
+        Ok(Kept { here: Here { pool, certificate, key: LeaseKey::from_bytes(key) }, over })
+    }
+
+    /// From now on it is lent.
+    pub fn has(&self, here: Here) {
+        self.books().here = Some(here);
     }
 
     pub fn has_nothing(&self) {
@@ -244,6 +248,10 @@ fn places(granted: &Allocation) -> String {
 }
 
 impl Here {
+    pub fn key(&self) -> &[u8; 32] {
+        self.key.bytes()
+    }
+
     fn report(&self) -> &NodeReport {
         &self.pool.nodes().next().expect("one").report
     }

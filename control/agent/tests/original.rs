@@ -52,8 +52,40 @@ fn the_table_of_the_original_is_whole_and_true() {
     http(&scene);
     commands(&scene);
     lines_of_logs(&scene);
+    tables_of_smi(&scene);
     for heading in ["Ports and places", "Lines of logs", "The quick start, line by line"] {
         assert!(rows(heading).len() > 9, "{heading}");
+    }
+}
+
+const COLUMNS: &[&str] = &[
+    "Time",
+    "CUDA Version",
+    "IP",
+    "pGPU",
+    "vGPU",
+    "vGPU Name",
+    "Persistence-M",
+    "Physical GPU Name",
+    "Bus-Id",
+    "Disp.A",
+    "Memory-Usage",
+    "Volatile Uncorr. ECC",
+    "GPU-Util",
+    "Compute M.",
+    "PID",
+    "Type",
+    "Process name",
+    "vGPU Memory",
+];
+
+fn tables_of_smi(scene: &Scene) {
+    let rows = are("The tables of orion-smi", COLUMNS);
+    let mut command = Command::new(built().join("orion-smi"));
+    let output = command.env("ORION_CONTROLLER", format!("127.0.0.1:{}", scene.port)).output().expect("it starts");
+    let (table, said) = texts(&output);
+    for (name, (verdict, _)) in &rows {
+        assert_eq!(table.contains(name), verdict != "not there", "{name} is {verdict}: {table}{said}");
     }
 }
 

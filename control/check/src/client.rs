@@ -15,9 +15,9 @@ use orion_transport::socket::{self, connect_local, objection_to_folder};
 use orion_wire::address::{self, Carrier, Leads, Place};
 use orion_wire::version::Version;
 
-use crate::finding::Report;
+use crate::finding::{Report, Status};
 use crate::settings::{controller_address, variable};
-use crate::{controller, machine, version};
+use crate::{controller, machine, version, vgpus};
 
 const TIMEOUT: Duration = Duration::from_secs(3);
 
@@ -26,6 +26,11 @@ pub fn check(report: &mut Report) {
     machine::shared_memory(report);
     server(report);
     controller::asked(report, None);
+    // Who names a server asks no controller, and one that was not found is not asked.
+    let is_there = report.status_of("controller") == Some(Status::Ok);
+    if is_there && variable("ORION_SERVER").is_none() {
+        vgpus::check(report);
+    }
 }
 
 /// Which `libcuda.so.1` the loader would take.

@@ -201,13 +201,42 @@ struct Answer {
     skew_seconds: Option<u64>,
 }
 
-fn ask(address: &str, path: &str) -> Result<Answer, String> {
+/// What it says to a question, whatever that is.
+pub struct Reply {
+    pub status: u16,
+    pub body: String,
+}
+
+/// Asks as a program would; `key` is the controller's `client-key`.
+pub fn post(address: &str, path: &str, body: &str, key: Option<&str>) -> Result<Reply, String> {
+    let Connection { agent, url, .. } = connection(address, path)?;
+    let mut question = agent.post(url).content_type("application/json");
+    if let Some(key) = key {
+        question = question.header("authorization", format!("Bearer {key}"));
+    }
+    let mut answer =
+        question.config().http_status_as_error(false).max_redirects(0).build().send(body).map_err(|e| e.to_string())?;
+    let body = answer.body_mut().read_to_string().map_err(|e| e.to_string())?;
+    Ok(Reply { status: answer.status().as_u16(), body })
+}
+
+struct Connection {
+    agent: ureq::Agent,
+    url: String,
+    is_encrypted: bool,
+}
+
+fn connection(address: &str, path: &str) -> Result<Connection, String> {
     let trust = controller_trust()?;
     let is_encrypted = matches!(trust.way_to(address, ENVIRONMENT)?, Way::Tls(..));
     let scheme = if is_encrypted { "https" } else { "http" };
     let config = ureq::Agent::config_builder().timeout_global(Some(TIMEOUT)).tls_config(tls(&trust)?);
-    let agent: ureq::Agent = config.build().into();
-    let mut answer = agent.get(format!("{scheme}://{address}{path}")).call().map_err(|e| e.to_string())?;
+    Ok(Connection { agent: config.build().into(), url: format!("{scheme}://{address}{path}"), is_encrypted })
+}
+
+fn ask(address: &str, path: &str) -> Result<Answer, String> {
+    let Connection { agent, url, is_encrypted } = connection(address, path)?;
+    let mut answer = agent.get(url).call().map_err(|e| e.to_string())?;
     let insecure = answer.headers().contains_key("orion-insecure");
     let date = answer.headers().get("date").and_then(|date| date.to_str().ok()).and_then(unix_seconds);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());

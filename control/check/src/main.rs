@@ -10,6 +10,7 @@ mod machine;
 mod server;
 mod settings;
 mod version;
+mod vgpus;
 
 use std::process::ExitCode;
 

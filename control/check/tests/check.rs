@@ -1,12 +1,18 @@
 //! `orion-check` beside a real oriond and a real controller.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
-const UNSET: [&str; 7] = [
+const UNSET: [&str; 12] = [
+    "ORION_VGPU",
+    "ORION_GMEM",
+    "ORION_RATIO",
+    "ORION_WAIT",
+    "ORION_TENANT",
     "ORION_SERVER",
     "ORION_CONTROLLER",
     "ORION_TRANSPORT",
@@ -18,7 +24,7 @@ const UNSET: [&str; 7] = [
 
 /// The programs it looks at.
 fn built() -> PathBuf {
-    orion_built::packages(&["oriond", "orion-controller"])
+    orion_built::packages(&["oriond", "orion-soft", "orion-controller", "orion-agent", "orion-ctl"])
 }
 
 struct Scene {
@@ -77,9 +83,13 @@ impl Scene {
     }
 
     fn controller_at(&mut self, port: u16) -> String {
+        self.controller_with(port, "")
+    }
+
+    fn controller_with(&mut self, port: u16, settings: &str) -> String {
         let config = self.folder.join("controller.yaml");
         let text = format!(
-            "controller:\n  listen_port: {port}\ndatabase:\n  name: embedded\n  data-dir: {}\n",
+            "controller:\n  listen_port: {port}\n{settings}database:\n  name: embedded\n  data-dir: {}\n",
             self.folder.join("pool").display()
         );
         std::fs::write(&config, text).expect("writing");
@@ -87,6 +97,45 @@ impl Scene {
         let line = self.start(command.arg("start").arg("--config-file").arg(config), "listening on");
         line.rsplit(' ').next().expect("an address").to_owned()
     }
+
+    /// A node of one GPU of 1 GiB in two vGPUs, that has reported to the controller. Answers where it is reached.
+    fn node(&mut self, controller: &str) -> String {
+        let (socket, pool) = (self.folder.join("node.sock"), self.folder.join("node.pool"));
+        let mut command = Command::new(built().join("oriond"));
+        command.args(["serve", "--driver", "soft", "--warm", "1", "--listen", "none", "--heap", "256 MiB"]);
+        command.env("ORION_SOFT_DEVICES", "1").env("ORION_SOFT_MEMORY_MIB", "1024").arg("--pool").arg(&pool);
+        self.start(command.args(["--log-file", "/dev/stdout", "--no-log-screen", "--socket"]).arg(&socket), "serving");
+        let address = format!("unix:{}", socket.display());
+        let mut command = Command::new(built().join("orion-agent"));
+        command.args(["--controller", controller, "--node", "a", "--vgpu-count", "2"]).arg("--pool").arg(&pool);
+        self.start(command.args(["--address", &address]), "is reported to Orion Controller");
+        address
+    }
+
+    /// The exit status and what is said of the vGPUs that a program with these settings would have.
+    fn client(&self, controller: &str, environment: &[(&str, &str)]) -> (bool, String) {
+        let all = [&[("ORION_CONTROLLER", controller)], environment].concat();
+        let output = self.check(&["runtime", "client"], &all);
+        let said = text(&output);
+        let (_, said) =
+            said.split_once("Asking Orion Controller for vGPUs, without taking any ...\n").expect("it asks");
+        (output.status.success(), said.to_owned())
+    }
+}
+
+/// What a controller answers to one request.
+fn http(controller: &str, method: &str, path: &str, body: &str) -> String {
+    let mut socket = TcpStream::connect(controller).expect("it listens");
+    let head = format!("{method} {path} HTTP/1.1\r\nHost: o\r\nConnection: close\r\nContent-Length: {}", body.len());
+    write!(socket, "{head}\r\n\r\n{body}").expect("it reads");
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer).expect("an answer");
+    answer
+}
+
+fn run(program: &Path, arguments: &[&str]) {
+    let output = Command::new(program).args(arguments).output().expect("it starts");
+    assert!(output.status.success(), "{arguments:?}: {output:?}");
 }
 
 fn text(output: &Output) -> String {
@@ -271,10 +320,102 @@ fn a_carrier_that_is_none_or_not_to_be_had_here_fails_as_a_program_would() {
         assert!(!output.status.success() && errors.any(|line| line.contains(error)), "{name} {whither:?}: {said}");
         assert!(!said.contains("go over shared memory or TCP"), "{said}");
     }
-    for (name, whither) in [("shm", local), ("shm", named), ("tcp", of_pool)] {
+    for (name, whither) in [("shm", local), ("shm", named)] {
         let output = scene.check(&["runtime", "client"], &[("ORION_TRANSPORT", name), whither]);
         assert!(output.status.success(), "{name} {whither:?}: {}", text(&output));
     }
+    // There is no node yet, and that alone is wrong.
+    let said = text(&scene.check(&["runtime", "client"], &[("ORION_TRANSPORT", "tcp"), of_pool]));
+    let errors: Vec<&str> = said.lines().filter(|line| line.starts_with("[Error] ")).collect();
+    assert!(errors.len() == 1 && errors[0].starts_with("[Error] No vGPU: the pool has no room"), "{said}");
+}
+
+#[test]
+fn a_client_is_told_whether_it_could_have_its_vgpus_now_and_takes_none() {
+    let mut scene = Scene::new("vgpus");
+    let controller = scene.controller();
+    let (is_well, said) = scene.client(&controller, &[]);
+    assert!(!is_well && said.contains("[Error] No vGPU: the pool has no room for 1 vGPU on one node"), "{said}");
+    assert!(said.contains("no node with a GPU has reported") && said.contains("have a node started"), "{said}");
+
+    let address = scene.node(&controller);
+    let two = [("ORION_VGPU", "2"), ("ORION_GMEM", "512"), ("ORION_RATIO", "50")];
+    for _ in 0..3 {
+        let (is_well, said) = scene.client(&controller, &two);
+        let words = format!("2 vGPUs with 512 MiB and 50 % could be had now: 0/0,0/1 on node a ({address}).");
+        assert!(is_well && said.starts_with(&words), "{said}");
+        assert!(said.contains(&format!("\nNode a can be reached through {address}.")), "{said}");
+    }
+    let output = scene.check(&["runtime", "client", "--json"], &[("ORION_CONTROLLER", &controller)]);
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let findings = json["findings"].as_array().expect("a list");
+    let found = findings.iter().find(|finding| finding["check"] == "vgpus").expect("it asks for them");
+    assert!(found["status"] == "ok" && found["found"].as_str().expect("text").starts_with("1 vGPU could be had"));
+
+    // What makes no sense, and what is refused by the program itself.
+    for (name, value, words) in [
+        ("ORION_GMEM", "4 GiB", "[Error] ORION_GMEM is \"4 GiB\"; it is a whole number of MiB"),
+        ("ORION_RESERVED", "1", "[Error] ORION_RESERVED=1: "),
+        ("ORION_ENABLE_LPC", "1", "[Error] ORION_ENABLE_LPC=1: "),
+        ("ORION_RATIO", "200", "[Error] No vGPU: ORION_RATIO is 200"),
+        ("ORION_RES_GROUP", "BOX", "[Error] No vGPU: ORION_RES_GROUP=BOX"),
+        ("ORION_GMEM", "2048", "[Error] No vGPU: the pool has no room for 1 vGPU with 2048 MiB"),
+        ("ORION_TRANSPORT", "tcp", "[Error] No vGPU: the pool has no room for 1 vGPU on one node, reached by tcp"),
+    ] {
+        let (is_well, said) = scene.client(&controller, &[(name, value)]);
+        assert!(!is_well && said.contains(words), "{said}");
+    }
+
+    // Somebody else has them.
+    let allocation = "7".repeat(32);
+    let taken = http(&controller, "POST", "/allocations", &format!("{{\"vgpus\":2,\"allocation\":\"{allocation}\"}}"));
+    assert!(taken.contains("\"places\":\"0/0,0/1\""), "{taken}");
+    let (is_well, said) = scene.client(&controller, &[]);
+    let words = "[Error] 1 vGPU could not be had now: the pool has no room for 1 vGPU on one node\n    free:\n";
+    assert!(!is_well && said.starts_with(words) && said.contains("let programs wait for room"), "{said}");
+    let (is_well, said) = scene.client(&controller, &[("ORION_WAIT", "60")]);
+    assert!(is_well && said.starts_with("[Warning] 1 vGPU could not be had now: "), "{said}");
+    assert!(said.contains("a program waits for it, 60 s at most (ORION_WAIT)"), "{said}");
+    assert!(http(&controller, "DELETE", &format!("/allocations/{allocation}"), "").contains("\"was_there\":true"));
+
+    // A quota, and a node that is to be empty.
+    let orionctl = built().join("orionctl");
+    run(&orionctl, &["--controller", &controller, "quota", "red", "--vgpus", "1"]);
+    let (is_well, said) = scene.client(&controller, &[("ORION_TENANT", "red"), ("ORION_VGPU", "2")]);
+    assert!(
+        !is_well && said.contains("[Error] 2 vGPUs could not be had now: tenant \"red\" may hold 1 vGPUs"),
+        "{said}"
+    );
+    assert!(scene.client(&controller, &[("ORION_TENANT", "red")]).0);
+    run(&orionctl, &["--controller", &controller, "drain", "a"]);
+    let (is_well, said) = scene.client(&controller, &[]);
+    assert!(
+        !is_well && said.contains(", draining; room for 0 of these") && said.contains("drain NODE --undo"),
+        "{said}"
+    );
+    run(&orionctl, &["--controller", &controller, "drain", "a", "--undo"]);
+    assert!(scene.client(&controller, &[]).0);
+}
+
+#[test]
+fn a_client_that_the_controller_or_its_node_does_not_let_in_is_told_so() {
+    let mut scene = Scene::new("rights");
+    let keys = "  authentication:\n    client-key: 0123456789abcdef\n";
+    let controller = scene.controller_with(0, keys);
+    for (key, words) in [("", "no key was given"), ("fedcba9876543210", "the key is wrong")] {
+        let (is_well, said) = scene.client(&controller, &[("ORION_CLIENT_KEY", key)]);
+        assert!(!is_well && said.starts_with(&format!("[Error] No vGPU: {words}; this needs the")), "{said}");
+        assert!(said.contains("set ORION_CLIENT_KEY, or client_key in client.conf"), "{said}");
+    }
+    let address = scene.node(&controller);
+    let key = [("ORION_CLIENT_KEY", "0123456789abcdef")];
+    assert!(scene.client(&controller, &key).0);
+    // Its socket is gone, and the controller has not heard of that.
+    let socket = scene.folder.join("node.sock");
+    std::fs::rename(&socket, scene.folder.join("elsewhere")).expect("renaming");
+    let (is_well, said) = scene.client(&controller, &key);
+    assert!(!is_well && said.starts_with("1 vGPU could be had now: "), "{said}");
+    assert!(said.contains(&format!("[Error] Node a cannot be reached through {address}: ")), "{said}");
 }
 
 #[test]

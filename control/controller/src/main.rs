@@ -124,7 +124,14 @@ fn run(start: &Start) -> Result<(), String> {
         watched.map_err(|e| format!("starting a thread for controller.revoked failed: {e}"))?;
     }
     let address = SocketAddr::from(config.listen);
-    let listening = |e: std::io::Error| format!("listening on {address} failed: {e}");
+    let listening = |e: std::io::Error| {
+        let hint = match e.kind() {
+            std::io::ErrorKind::AddrInUse => "; another controller runs there, or set controller.listen_port",
+            std::io::ErrorKind::AddrNotAvailable => "; set controller.listen_ip to an address of this machine",
+            _ => "",
+        };
+        format!("listening on {address} failed: {e}{hint}")
+    };
     let listener = std::net::TcpListener::bind(address).map_err(listening)?;
     listener.set_nonblocking(true).map_err(listening)?;
     let local = listener.local_addr().map_err(listening)?;

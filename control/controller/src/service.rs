@@ -13,6 +13,7 @@ use orion_tls::identity::{self, Identity};
 use orion_wire::agent::ENDED_MAX;
 use prost::Message;
 use tokio_stream::{Stream, StreamExt, wrappers::BroadcastStream, wrappers::errors::BroadcastStreamRecvError};
+use tonic::metadata::MetadataValue;
 use tonic::{Request, Response, Status};
 
 use crate::config::Keys;
@@ -44,6 +45,14 @@ pub struct Service {
     pub last_metrics: LastMetrics,
     pub node_ms: Time,
     pub lease_ms: Time,
+}
+
+/// What would be given to who asks for it.
+pub struct Seen {
+    pub would: pb::Allocation,
+    pub leases: Vec<Signed>,
+    /// Why it could not be had at this moment, where that is so.
+    pub not_now: Option<String>,
 }
 
 /// Who a certificate says that somebody is, where one is wanted.
@@ -119,7 +128,7 @@ impl Service {
         let ask = asked(r, self.places_by_ratio)?;
         let id = if r.allocation.is_empty() { fresh_id()? } else { id(&r.allocation)? };
         let answer = self.ask(move |d| {
-            let answer = d.pool.allocate(d.now, id, ask.clone()).map_err(refused)?;
+            let answer = d.pool.allocate(d.now, id, ask.clone()).map_err(|no| refused_now(d, &ask, no))?;
             Ok::<_, Status>(match answer {
                 Answer::Granted(a) => Ok(told_to_program(d, &a)?),
                 Answer::Waits(_) => Err(d.await_grant(id, ask)),
@@ -138,13 +147,14 @@ impl Service {
     }
 
     /// What would be given, and leases to look at it with.
-    pub async fn look(&self, r: &pb::AllocateRequest) -> Result<(pb::Allocation, Vec<Signed>), Status> {
+    pub async fn look(&self, r: &pb::AllocateRequest) -> Result<Seen, Status> {
         let ask = asked(r, self.places_by_ratio)?;
         let seen = self.ask(move |d| {
             let places = d.pool.would_give(&ask).map_err(refused)?;
+            let not_now = d.pool.why_not_now(&ask);
             let would = Allocation { id: AllocationId(0), ask, places, lease: Lease::Offered, until: d.now };
             let leases = leases::sign_to_look(d, &would).map_err(Status::failed_precondition)?;
-            Ok((told_to_program(d, &would)?, leases))
+            Ok(Seen { would: told_to_program(d, &would)?, leases, not_now })
         });
         seen.await?
     }
@@ -234,6 +244,18 @@ fn refused(refused: Refused) -> Status {
         Refused::Quota(_) => Status::failed_precondition(text),
         Refused::Unknown(_) => Status::not_found(text),
     }
+}
+
+/// What a program has had that has just ended comes back in a moment: who asks for it is told that it may.
+pub const MAY_PASS: &str = "orion-may-pass";
+
+fn refused_now(d: &Desk, ask: &Ask, no: Refused) -> Status {
+    let may_pass = matches!(no, Refused::Full(_) | Refused::Quota(_)) && d.pool.may_give_later(ask);
+    let mut status = refused(no);
+    if may_pass {
+        status.metadata_mut().insert(MAY_PASS, MetadataValue::from_static("1"));
+    }
+    status
 }
 
 pub fn id(text: &str) -> Result<AllocationId, Status> {
@@ -440,7 +462,7 @@ impl pb::pool_server::Pool for Service {
         });
         let (name, gpus) = (r.node.clone(), gpus.collect());
         let instance = leases::instance(&r.oriond);
-        let (split, kept) = (r.split, r.reserve);
+        let (split, kept, prepares) = (r.split, r.reserve, r.prepares);
         let report = NodeReport {
             name: r.node,
             address: r.address,
@@ -452,8 +474,12 @@ impl pb::pool_server::Pool for Service {
             certificate: r.certificate,
         };
         let key = self.ask(move |d| {
-            d.pool.register(d.now, report)?;
-            d.told_time.insert(name.clone());
+            if prepares {
+                d.pool.may_register(d.now, &report)?;
+            } else {
+                d.pool.register(d.now, report)?;
+                d.told_time.insert(name.clone());
+            }
             Ok(instance.map(|instance| d.master.key_of(&name, &instance)))
         });
         let key = key.await?.map_err(refused)?;

@@ -25,7 +25,7 @@ use crate::desk::{Desk, Refusal};
 use crate::doors::Caller;
 use crate::doors::Role;
 use crate::leases::Signed;
-use crate::service::{Service, devices, id};
+use crate::service::{MAY_PASS, Seen, Service, devices, id};
 use crate::sessions;
 
 /// What the original's controllers of 2020 answered.
@@ -151,6 +151,9 @@ struct Granted {
     stands_ms: u64,
     /// Whether nodes keep programs to their ratios. They do, unless a node's operator has told its oriond not to.
     ratio_is_kept: bool,
+    /// Of what is only looked at: why it could not be had at this moment; empty if it could.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    not_now: Option<String>,
 }
 
 async fn allocate(
@@ -200,8 +203,8 @@ async fn look(
     body: Bytes,
 ) -> Response {
     let seen = async {
-        let (would, leases) = service.look(&wanted(&service, &caller, &headers, &body)?).await?;
-        Ok(granted(would, leases))
+        let Seen { would, leases, not_now } = service.look(&wanted(&service, &caller, &headers, &body)?).await?;
+        Ok(Granted { not_now: Some(not_now.unwrap_or_default()), ..granted(would, leases) })
     };
     answered(seen.await, &uri)
 }
@@ -246,7 +249,7 @@ fn granted(had: Allocation, leases: Vec<Signed>) -> Granted {
         put("signature", hex(&lease.signature));
     }
     let Allocation { allocation, stands_ms, .. } = had;
-    Granted { nodes, parts, stands_ms, ratio_is_kept: true, allocation }
+    Granted { nodes, parts, stands_ms, ratio_is_kept: true, allocation, not_now: None }
 }
 
 /// A program that got no session gives back what it has had.
@@ -312,7 +315,11 @@ fn refused(status: &tonic::Status, uri: &Uri) -> Response {
     };
     let leader = status.metadata().get(HEADER).and_then(|value| value.to_str().ok());
     let Some(leader) = leader else {
-        return (code, json(&serde_json::json!({ "error": status.message() }))).into_response();
+        let mut said = serde_json::json!({ "error": status.message() });
+        if status.metadata().contains_key(MAY_PASS) {
+            said["may_pass"] = true.into();
+        }
+        return (code, json(&said)).into_response();
     };
     let said = serde_json::json!({ "error": status.message(), "leader": leader });
     // By the scheme of the request, whichever that is.

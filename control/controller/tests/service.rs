@@ -167,6 +167,37 @@ fn one_two_and_four_vgpus_are_had_and_given_back() {
     });
 }
 
+/// Its oriond has to know the key before anybody is sent there.
+#[test]
+fn a_node_hears_its_key_before_it_is_there_and_what_is_wrong_with_it_too() {
+    runtime().block_on(async {
+        let controller = Controller::start("prepares", "");
+        let mut pool = controller.client().await;
+        let of = |oriond: u8, address: &str, prepares| RegisterRequest {
+            oriond: format!("{oriond:032x}"),
+            address: address.into(),
+            prepares,
+            ..node("a", &[("0", 16)], 4)
+        };
+        let key = pool.register(of(1, "10.0.0.1:9960", true)).await.expect("its key").into_inner().lease_key;
+        assert_eq!(pool.list_devices(ListDevicesRequest {}).await.expect("a list").into_inner().devices, []);
+        assert!(refused(pool.allocate(ask(1, 1, 10)).await, Code::ResourceExhausted).contains("no node with a GPU"));
+        let registered = pool.register(of(1, "10.0.0.1:9960", false)).await.expect("registering").into_inner();
+        assert_eq!((registered.lease_key.len(), registered.lease_key), (32, key));
+        // What it has is not touched by one that only asks, whichever that is.
+        let had = pool.allocate(ask(1, 1, 10)).await.expect("room").into_inner();
+        pool.register(of(2, "10.0.0.1:9960", true)).await.expect("another key");
+        assert_eq!(pool.confirm(named(&had)).await.expect("it is there").into_inner().allocation, had.allocation);
+        let why = refused(pool.register(of(3, "10.0.0.2:9960", true)).await, Code::ResourceExhausted);
+        assert!(why.contains("there is a node a already, at 10.0.0.1:9960"), "{why}");
+        let why = refused(
+            pool.register(RegisterRequest { prepares: true, ..node("a\nb", &[("0", 1)], 1) }).await,
+            Code::InvalidArgument,
+        );
+        assert!(why.contains("is no name of a node"), "{why}");
+    });
+}
+
 #[test]
 fn vgpus_of_several_nodes_are_had_with_whole_gpus_only() {
     runtime().block_on(async {

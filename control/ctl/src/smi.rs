@@ -12,6 +12,10 @@ const WIDE: &str = "+-----------------------------------------------------------
 
 /// Of an address, in the original's table; longer ones make the table wider.
 const IP: usize = 14;
+/// Of a physical GPU's name, below a table's narrowest address.
+const NAME: usize = 20;
+/// Of a program's name and where it runs.
+const PROCESS: usize = 25;
 
 /// One vGPU that somebody has.
 pub struct Used<'a> {
@@ -30,6 +34,42 @@ pub fn used(allocations: &[Allocation]) -> Vec<Used<'_>> {
         a.place.node.cmp(&b.place.node).then_with(|| key(a).cmp(&key(b)))
     });
     used
+}
+
+/// The program that has vGPUs, as it has told the controller: the host's name, or the container's, its number there,
+/// and its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Program<'a> {
+    pub host: &'a str,
+    pub pid: Option<u32>,
+    pub name: &'a str,
+}
+
+impl<'a> Program<'a> {
+    /// Whoever speaks to the controller in a way of his own may have told something else: then that is its name.
+    #[must_use]
+    pub fn of(allocation: &'a Allocation) -> Program<'a> {
+        let client = allocation.client.as_str();
+        let mut words = client.splitn(3, ' ');
+        match (words.next(), words.next().map(str::parse), words.next()) {
+            (Some(host), Some(Ok(pid)), Some(name)) => Program { host, pid: Some(pid), name },
+            _ => Program { host: "", pid: None, name: client },
+        }
+    }
+
+    /// In a cell of so many characters. Of what is too long the host loses its end, and says so: by its name and number
+    /// one knows the program.
+    fn shown(&self, width: usize, of_reserve: bool) -> String {
+        let name = if of_reserve { "(reserve) " } else { "" }.to_owned() + self.name;
+        let room = width.saturating_sub(name.chars().count() + 3);
+        let host = match self.host.chars().count() {
+            0 => String::new(),
+            count if count <= room => format!(" ({})", self.host),
+            _ if room < 2 => String::new(),
+            _ => format!(" ({}…)", self.host.chars().take(room - 1).collect::<String>()),
+        };
+        cell(&(name + &host), width)
+    }
 }
 
 /// A cell of so many characters; what is longer loses its end.
@@ -58,21 +98,22 @@ pub fn table(devices: &[Device], allocations: &[Allocation], time: &str) -> Stri
     let head = format!("ORION-SMI {:<10} Time: {time:<22} CUDA Version: N/A", env!("CARGO_PKG_VERSION"));
     let _ = writeln!(out, "| {} |\n{}", cell(&head, whole), rule.trim_end());
     let _ = writeln!(out, "| IP{wider}             vGPU Name      | Bus-Id        Disp.A | Volatile Uncorr. ECC |");
-    let _ = writeln!(out, "| pGPU vGPU{wider}      Physical GPU   |     Memory of vGPU   | Share    Compute M.  |");
+    // GPUs are fewer than a thousand, and so are the vGPUs of one: their numbers need no whole cell.
+    let _ = writeln!(out, "|pGPU vGPU Physical GPU Name    {wider}|         Memory-Usage |    Share  Compute M. |");
     out += &longer("|===============================+======================+======================|\n");
     for Used { place, .. } in &used {
         let device = devices.iter().find(|device| device.uuid == place.gpu_uuid && device.node == place.node);
         let name = device.map_or("a GPU that is gone", |device| device.name.as_str());
-        let (ip, numbers) = (cell(&ip(place), ips), format!("{:>4} {:>4}", place.gpu, place.vgpu));
+        let ip = cell(&ip(place), ips);
         let _ = writeln!(out, "| {ip} {} | N/A              Off |                  N/A |", cell("Orion vGPU", 14));
         let share = format!("{}%", place.ratio);
         let _ = writeln!(
             out,
-            "| {} {} | {:>20} | {:<8} {:>11} |\n{}",
-            cell(&numbers, ips),
-            cell(name, 14),
+            "| {:>3} {:>4} {} | {:>20} | {share:>8} {:>11} |\n{}",
+            place.gpu,
+            place.vgpu,
+            cell(name, NAME + more),
             used_of(place),
-            share,
             "Default",
             rule.trim_end()
         );
@@ -80,24 +121,23 @@ pub fn table(devices: &[Device], allocations: &[Allocation], time: &str) -> Stri
     if used.is_empty() {
         let _ = write!(out, "| {} |\n{wide}", cell("No vGPU is lent.", whole));
     }
-    let _ = write!(
-        out,
-        "\n{wide}| {} |\n",
-        cell(&format!("Processes:{wider}                                                    vGPU Memory"), whole)
-    );
-    let _ = writeln!(out, "| {} |", cell(&format!(" IP{wider}             pGPU  vGPU  Process"), whole));
+    let _ = writeln!(out, "\n{wide}| {:<width$}vGPU Memory |", "Processes:", width = whole - 11);
+    let names = format!("IP{wider}             pGPU vGPU      PID Type Process name");
+    let _ = writeln!(out, "| {names:<width$}Usage      |", width = whole - 10);
     out += &longer("|=============================================================================|\n");
     for Used { place, allocation } in &used {
-        let client = if allocation.of_reserve { "(reserve) " } else { "" }.to_owned() + &allocation.client;
-        let line = format!(
-            " {} {:>4}  {:>4}  {} {:>10}",
+        let program = Program::of(allocation);
+        let _ = writeln!(
+            out,
+            "| {} {:>4} {:>4} {:>8} {:>4} {} {:>10} |",
             cell(&ip(place), ips),
             place.gpu,
             place.vgpu,
-            cell(&client, 34),
+            program.pid.map_or_else(|| "N/A".to_owned(), |pid| pid.to_string()),
+            "C",
+            program.shown(PROCESS, allocation.of_reserve),
             place.used_bytes.map_or_else(|| "N/A".into(), mib)
         );
-        let _ = writeln!(out, "| {} |", cell(&line, whole));
     }
     out + &wide
 }
@@ -187,12 +227,69 @@ mod tests {
         }
     }
 
+    /// In the columns and the order of the original's.
+    #[test]
+    fn the_table_is_laid_out_as_the_originals() {
+        let text = table(&[device("Tesla P100-PCIE-16GB")], &[allocation(1), allocation(0)], "2019-06-28 08:15:43");
+        let version = format!("{:<10}", env!("CARGO_PKG_VERSION"));
+        let expected = "\
++-----------------------------------------------------------------------------+
+| ORION-SMI VERSION    Time: 2019-06-28 08:15:43    CUDA Version: N/A         |
++-------------------------------+----------------------+----------------------+
+| IP             vGPU Name      | Bus-Id        Disp.A | Volatile Uncorr. ECC |
+|pGPU vGPU Physical GPU Name    |         Memory-Usage |    Share  Compute M. |
+|===============================+======================+======================|
+| 10.0.0.7       Orion vGPU     | N/A              Off |                  N/A |
+|   0    0 Tesla P100-PCIE-16GB |      1234MiB/7800MiB |      50%     Default |
++-------------------------------+----------------------+----------------------+
+| 10.0.0.7       Orion vGPU     | N/A              Off |                  N/A |
+|   0    1 Tesla P100-PCIE-16GB |          N/A/7800MiB |      50%     Default |
++-------------------------------+----------------------+----------------------+
+
++-----------------------------------------------------------------------------+
+| Processes:                                                      vGPU Memory |
+| IP             pGPU vGPU      PID Type Process name              Usage      |
+|=============================================================================|
+| 10.0.0.7          0    0     4711    C python3 (trainer)            1234MiB |
+| 10.0.0.7          0    1     4711    C python3 (trainer)                N/A |
++-----------------------------------------------------------------------------+
+";
+        assert_eq!(text, expected.replace("VERSION   ", &version));
+    }
+
+    #[test]
+    fn a_program_is_known_by_number_and_name_and_of_a_long_host_there_is_as_much_as_fits() {
+        let of = |client: &str, of_reserve| {
+            let one = Allocation { client: client.to_owned(), ..allocation(0) };
+            let program = Program::of(&one);
+            (program.pid, program.shown(PROCESS, of_reserve).trim_end().to_owned())
+        };
+        let longest = "4f2a9c01b7de 4194304 a-name-of-15-ch";
+        for (client, of_reserve, pid, shown) in [
+            ("trainer 4711 python3", false, Some(4711), "python3 (trainer)"),
+            ("trainer 4711 python3", true, Some(4711), "(reserve) python3 (train…)"),
+            (longest, false, Some(4_194_304), "a-name-of-15-ch (4f2a9c…)"),
+            (longest, true, Some(4_194_304), "(reserve) a-name-of-15-ch"),
+            (" 7 x", false, Some(7), "x"),
+            ("gpu-node-of-the-second-floor.example 7 x", false, Some(7), "x (gpu-node-of-the-secon…)"),
+            ("trainer 7 a b", false, Some(7), "a b (trainer)"),
+            // Of who has asked in his own words.
+            ("my own client", false, None, "my own client"),
+            ("", false, None, ""),
+        ] {
+            let shown: String = shown.chars().take(PROCESS).collect();
+            assert_eq!(of(client, of_reserve), (pid, shown), "{client}");
+        }
+        let words = Allocation { client: "my own client".into(), ..allocation(0) };
+        assert!(table(&[], &[words], "now").contains("      N/A    C my own client "));
+    }
+
     #[test]
     fn vgpus_stand_in_order_with_what_they_have() {
         let text = table(&[device("Tesla P100-PCIE-16GB")], &[allocation(1), allocation(0)], "now");
         let rows: Vec<_> = text.lines().filter(|line| line.contains("Tesla")).collect();
         assert_eq!(rows.len(), 2);
-        assert!(rows[0].starts_with("|    0    0      Tesla P100-PCI |"), "{}", rows[0]);
+        assert!(rows[0].starts_with("|   0    0 Tesla P100-PCIE-16GB |"), "{}", rows[0]);
         assert!(rows[0].contains("1234MiB/7800MiB |") && rows[0].contains("50%"), "{}", rows[0]);
         assert!(rows[1].contains("N/A/7800MiB |"), "{}", rows[1]);
         assert!(table(&[], &[], "now").contains("No vGPU is lent."));
@@ -218,7 +315,7 @@ mod tests {
         let ips: Vec<&str> = text.lines().filter(|line| line.contains("Orion vGPU")).map(|line| &line[2..16]).collect();
         let expected = ["10.10.10.10", "10.10.10.10", "n0", "[fe80::1]", "10.10.10.9"];
         assert_eq!(ips.iter().map(|ip| ip.trim()).collect::<Vec<_>>(), expected);
-        let ips: Vec<&str> = text.lines().filter(|line| line.contains("trainer")).map(|line| &line[3..17]).collect();
+        let ips: Vec<&str> = text.lines().filter(|line| line.contains("trainer")).map(|line| &line[2..16]).collect();
         assert_eq!(ips.iter().map(|ip| ip.trim()).collect::<Vec<_>>(), expected);
     }
 
@@ -231,7 +328,7 @@ mod tests {
         let width = text.lines().next().expect("a rule").chars().count();
         let lines = text.lines().filter(|line| !line.is_empty());
         assert!(lines.clone().all(|line| line.chars().count() == width), "{text}");
-        assert!(lines.clone().any(|line| line.starts_with("|    0    1       H200 ")), "{text}");
+        assert!(lines.clone().any(|line| line.starts_with("|   0    1 H200 ")), "{text}");
         let node = "gpu-node-of-the-second-floor.example";
         let long = Device { node: node.into(), ..device("NVIDIA RTX PRO 6000 Blackwell Server Edition") };
         let text = pool_table(&[device("H200"), long], 0);
@@ -249,6 +346,6 @@ mod tests {
         let text = pool_table(&[device], 0);
         assert!(text.ends_with("2 more vGPUs are nodes' own reserves, and 1 of those are lent\n"), "{text}");
         let of_reserve = Allocation { of_reserve: true, ..allocation(3) };
-        assert!(table(&[], &[of_reserve], "now").contains("  3  (reserve) trainer 4711"), "{text}");
+        assert!(table(&[], &[of_reserve], "now").contains(" 3     4711    C (reserve) python3 trai"), "{text}");
     }
 }

@@ -91,20 +91,22 @@ async fn what_is_lent_is_shown_and_can_be_ended() {
     let allocation = scene.with_a_node().await;
     let said = scene.said("orion-smi", &[]);
     assert_eq!(said.matches("| 10.0.0.7       Orion vGPU     |").count(), 2, "{said}");
-    assert!(said.contains("|    0    1      Tesla P100     |          N/A/7800MiB |"), "{said}");
-    assert!(said.contains("trainer 4711 python3"), "{said}");
+    assert!(said.contains("|   0    1 Tesla P100           |          N/A/7800MiB |"), "{said}");
+    assert!(said.contains("| 10.0.0.7          0    1     4711    C python3 (trainer) "), "{said}");
     // What its node says of it.
     let used = vec![Usage { allocation: allocation.clone(), vgpu_bytes: vec![0, 1234 << 20], ..Default::default() }];
     let beat = HeartbeatRequest { node: "n0".into(), live: vec![allocation.clone()], used, ..Default::default() };
     let mut node = PoolClient::connect(format!("http://{}", scene.address)).await.expect("connecting");
     node.heartbeat(beat).await.expect("a heartbeat");
     let said = scene.said("orion-smi", &[]);
-    assert!(said.contains("|    0    1      Tesla P100     |      1234MiB/7800MiB |"), "{said}");
-    assert!(said.contains("|    0    0      Tesla P100     |         0MiB/7800MiB |"), "{said}");
+    assert!(said.contains("|   0    1 Tesla P100           |      1234MiB/7800MiB |"), "{said}");
+    assert!(said.contains("|   0    0 Tesla P100           |         0MiB/7800MiB |"), "{said}");
     let json: serde_json::Value = serde_json::from_str(&scene.said("orion-smi", &["--json"])).expect("JSON");
     assert_eq!(json["vgpus"][1]["memory_bytes"], 7800u64 << 20);
     assert_eq!(json["vgpus"][1]["used_bytes"], 1234u64 << 20);
     assert_eq!(json["vgpus"][1]["allocation"], allocation);
+    let of = |name: &str| json["vgpus"][1][name].to_string();
+    assert_eq!([of("host"), of("pid"), of("program")], ["\"trainer\"", "4711", "\"python3\""]);
     assert_eq!(json["gpus"][0]["free_vgpus"], 2);
     assert!(scene.said("orion-smi", &["--pool"]).contains("784MiB/16384MiB"));
     assert!(scene.said("orion-smi", &["--tenant", "blue"]).contains("No vGPU is lent."));

@@ -330,10 +330,15 @@ impl Pool {
 
 // Nodes.
 impl Pool {
+    /// Whether a node that says this may register.
+    pub fn may_register(&self, now: Time, report: &NodeReport) -> Result<(), Refused> {
+        report.check()?;
+        self.is_no_other(now, report)
+    }
+
     /// A node says what it has: at its start, and when that changes. What lay on a GPU that is gone is over.
     pub fn register(&mut self, now: Time, report: NodeReport) -> Result<(), Refused> {
-        report.check()?;
-        self.is_no_other(now, &report)?;
+        self.may_register(now, &report)?;
         let name = report.name.clone();
         let is_same_oriond = self.nodes.get(&name).is_none_or(|known| known.report.oriond == report.oriond);
         let (standing, mine) = match self.nodes.get(&name) {
@@ -568,12 +573,12 @@ impl Pool {
     }
 }
 
-/// To the node itself.
 /// Whether no other machine has the address: HOST:PORT by its number, and not a loopback address.
 fn is_one_machines(address: &str) -> bool {
     address.parse::<SocketAddr>().is_ok_and(|address| !address.ip().to_canonical().is_loopback())
 }
 
+/// To the node itself.
 fn unregistered(name: &str) -> Refused {
     Refused::Unknown(format!("node {} has not registered; register it again", quoted(name)))
 }
@@ -599,13 +604,10 @@ impl Pool {
         if let Some(at) = self.place_in_queue(id) {
             return Ok(Answer::Waits(at));
         }
-        let before = self.queue.iter().filter(|w| w.has_hope).count();
-        let refused = match self.find(&ask) {
-            // Who waits is before who comes.
-            Ok(chosen) if before == 0 => return Ok(Answer::Granted(self.grant(now, id, ask, chosen))),
-            Ok(_) => Refused::Full(format!("{before} others wait for vGPUs of this pool")),
-            Err(Obstacle::Quota(text)) => return Err(Refused::Quota(text)),
-            Err(Obstacle::Full) => Refused::Full(self.why_not(&ask)),
+        let refused = match self.choose(&ask) {
+            Ok(chosen) => return Ok(Answer::Granted(self.grant(now, id, ask, chosen))),
+            Err(full @ Refused::Full(_)) => full,
+            Err(refused) => return Err(refused),
         };
         if ask.wait_ms == 0 || !self.has_place_in_queue(&ask.tenant) {
             return Err(refused);
@@ -614,6 +616,31 @@ impl Pool {
         self.queue.push_back(Waiting { id, ask, until, has_hope });
         self.events.push(Event::Waits { id });
         Ok(Answer::Waits(self.queue.len() - 1))
+    }
+
+    /// Where it lies if it is given now, or why it is not.
+    fn choose(&self, ask: &Ask) -> Result<Chosen, Refused> {
+        let before = self.queue.iter().filter(|w| w.has_hope).count();
+        match self.find(ask) {
+            // Who waits is before who comes.
+            Ok(chosen) if before == 0 => Ok(chosen),
+            Ok(_) => Err(Refused::Full(format!("{before} others wait for vGPUs of this pool"))),
+            Err(Obstacle::Quota(text)) => Err(Refused::Quota(text)),
+            Err(Obstacle::Full) => Err(Refused::Full(self.why_not(ask))),
+        }
+    }
+
+    /// Why who asks for this now is not given it at once, if so, in words.
+    pub fn why_not_now(&self, ask: &Ask) -> Option<String> {
+        self.choose(ask).err().map(|refused| refused.text().to_owned())
+    }
+
+    /// Whether who asks for this may be given it once others, or his tenant's other programs, have given back what they
+    /// have.
+    pub fn may_give_later(&self, ask: &Ask) -> bool {
+        let alone = vec![(ask.memory.unwrap_or(0), ask.ratio.unwrap_or(0)); ask.vgpus as usize];
+        let is_within_quota = self.within_quota_of(&ask.tenant, Held::default(), &alone).is_ok();
+        is_within_quota && has_hope(&self.nodes, self.settings.lender, ask)
     }
 
     /// Whoever fills the queue keeps no other tenant out of it: of the one who has most asks there the last one gives
@@ -692,8 +719,11 @@ impl Pool {
     }
 
     fn within_quota(&self, tenant: &str, sizes: &[(u64, u32)]) -> Result<(), Obstacle> {
+        self.within_quota_of(tenant, self.held.get(tenant).copied().unwrap_or_default(), sizes)
+    }
+
+    fn within_quota_of(&self, tenant: &str, held: Held, sizes: &[(u64, u32)]) -> Result<(), Obstacle> {
         let Some(quota) = self.quotas.get(tenant) else { return Ok(()) };
-        let held = self.held.get(tenant).copied().unwrap_or_default();
         let memory: u64 = sizes.iter().map(|(memory, _)| memory).sum();
         let ratio: u32 = sizes.iter().map(|(_, ratio)| ratio).sum();
         let beyond = [

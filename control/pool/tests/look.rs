@@ -26,6 +26,7 @@ fn a_look_shows_what_is_given_next_and_takes_nothing() {
     let ask = Ask { vgpus: 3, memory: Some(300 * MIB), tenant: "red".into(), ..Ask::default() };
     let _ = pool.take_changes();
     let would = pool.would_give(&ask).expect("room");
+    assert_eq!(pool.why_not_now(&ask), None);
     assert_eq!(pool.would_give(&ask), Ok(would.clone()));
     assert!(pool.take_changes().is_empty() && pool.allocations().next().is_none());
     let Ok(Answer::Granted(given)) = pool.allocate(0, AllocationId(1), ask.clone()) else { panic!("there is room") };
@@ -34,7 +35,21 @@ fn a_look_shows_what_is_given_next_and_takes_nothing() {
     pool.set_quota("red", Some(Quota { vgpus: Some(3), ..Quota::default() })).expect("a good quota");
     let _ = pool.take_changes();
     assert_eq!(pool.would_give(&ask), Ok(would));
+    let why = |pool: &Pool, ask: &Ask| pool.why_not_now(ask).expect("not now");
+    assert!(why(&pool, &ask).contains("\"red\" may hold 3 vGPUs, has 3 and asks for 3 more"), "{}", why(&pool, &ask));
+    let of_blue = Ask { tenant: "blue".into(), ..ask.clone() };
+    assert!(why(&pool, &of_blue).contains("no room for 3 vGPUs"), "{}", why(&pool, &of_blue));
     assert!(pool.take_changes().is_empty());
+    // What others have given back, or red itself, may be given later; what no quota and no node allows is not.
+    assert!(pool.may_give_later(&ask) && pool.may_give_later(&of_blue));
+    assert!(
+        !pool.may_give_later(&Ask { vgpus: 4, ..ask.clone() }) && !pool.may_give_later(&Ask { vgpus: 5, ..of_blue })
+    );
+    // Who comes is behind who waits.
+    let of_blue = Ask { vgpus: 2, tenant: "blue".into(), ..ask.clone() };
+    let waits = Ask { wait_ms: 1, ..of_blue.clone() };
+    assert_eq!(pool.allocate(0, AllocationId(2), waits), Ok(Answer::Waits(0)));
+    assert_eq!(why(&pool, &Ask { vgpus: 1, ..of_blue }), "1 others wait for vGPUs of this pool");
     // What no pool of these nodes has is not shown.
     let why = pool.would_give(&Ask { vgpus: 5, ..ask }).expect_err("there are four");
     assert!(why.text().contains("no room for 5 vGPUs"), "{}", why.text());

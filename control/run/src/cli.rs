@@ -23,6 +23,7 @@ pub struct Cli {
     /// vGPUs that the program sees: of the pool, as ORION_VGPU, where a controller is named; else of the oriond that is
     /// started, where those beyond the GPUs that there are share them and need --gmem
     #[arg(long, visible_alias = "vgpus", value_name = "N", conflicts_with = "server")]
+    #[arg(value_parser = units::parse_vgpus)]
     pub vgpu: Option<u32>,
     /// Device memory of each, such as "8 GiB", or a number of MiB, as ORION_GMEM: what the program sees as its size
     #[arg(long, value_name = "MEMORY", conflicts_with_all = ["server", "memory_limit"])]
@@ -30,9 +31,10 @@ pub struct Cli {
     pub gmem: Option<u64>,
     /// Percent of a GPU's time, of each, as ORION_RATIO: what the program has at least where others want the GPU too
     #[arg(long, value_name = "PERCENT", conflicts_with = "server")]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=100))]
+    #[arg(value_parser = units::parse_percent)]
     pub ratio: Option<u32>,
-    /// Seconds to wait for room in the pool, as ORION_WAIT, instead of ending when there is none; and for a controller
+    /// Seconds to wait for room in the pool, as ORION_WAIT, instead of ending when there is none (2 s if nothing is said,
+    /// for what a program has had that has just ended); and for a controller
     /// that is not reached, for which it is 30 if nothing is said
     #[arg(long, value_name = "SECONDS", conflicts_with = "server")]
     pub wait: Option<u64>,

@@ -39,7 +39,7 @@ impl Carried {
         // What is attacked lies behind the records of TLS, if there are any.
         let way = Way::Plain;
         let socket = connect().map_err(|e| format!("connecting to {server} failed: {e}"))?;
-        let mut channel = tcp::agree(server, socket, &way)?;
+        let mut channel = tcp::agree(server, socket, &way).map_err(|no| no.text)?;
         let greeted = client::greet(server, &mut channel, &caller, false).map_err(|e| e.text)?;
         let start = Start { heap_base: HEAP_BASE, pages: Pages::Mirrored, bell: BELL_IN_PAGES };
         let failed = |e: std::io::Error| format!("starting a session with {server} failed: {e}");

@@ -35,7 +35,7 @@ use rustls::pki_types::CertificateDer;
 use sha2::{Digest, Sha256};
 
 pub use files::{certificates, private_key};
-pub use words::{why, why_of, why_of_io};
+pub use words::{ANOTHER_CERTIFICATE, why, why_of, why_of_io};
 
 /// SHA-256 of a certificate (RFC 5929 calls it `tls-server-end-point`): of which certificate it is, and what proofs are
 /// bound to.

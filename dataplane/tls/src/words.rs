@@ -36,6 +36,10 @@ pub fn why_of(e: &(dyn std::error::Error + 'static)) -> Option<String> {
     }
 }
 
+/// Who is there may be the next one of whom the fingerprint was: then another fingerprint is told soon.
+pub const ANOTHER_CERTIFICATE: &str =
+    "its certificate is another one than was announced: it was changed since, or somebody is in between";
+
 fn certificate(e: &CertificateError) -> String {
     match e {
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
@@ -54,10 +58,7 @@ fn certificate(e: &CertificateError) -> String {
         CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
             "its certificate is for another purpose: a server's for a client, or a client's for a server".to_owned()
         }
-        CertificateError::ApplicationVerificationFailure => {
-            "its certificate is another one than was announced: it was changed since, or somebody is in between"
-                .to_owned()
-        }
+        CertificateError::ApplicationVerificationFailure => ANOTHER_CERTIFICATE.to_owned(),
         other => format!("its certificate is not good: {other}"),
     }
 }

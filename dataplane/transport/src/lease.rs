@@ -10,6 +10,7 @@
 //! oriond.
 
 use orion_wire::lease::Lease;
+use orion_wire::refusal::{Reason, Refusal};
 
 use crate::proof::{Proof, Said, Token, hmac, is_same};
 
@@ -62,32 +63,36 @@ impl LeaseKey {
 
     /// The lease, if whoever sent `request` has been given it by the controller and may begin a session on `node` with
     /// it now; or why not, in words. Whether it was used before the caller has to know.
-    pub fn check(&self, shown: &Shown<'_>, node: &str, now_unix_ms: u64) -> Result<(Lease, Token), String> {
+    pub fn check(&self, shown: &Shown<'_>, node: &str, now_unix_ms: u64) -> Result<(Lease, Token), Refusal> {
         let (lease, token) = self.recognize(shown, node)?;
         if now_unix_ms >= lease.begins_before_unix_ms {
             let late = now_unix_ms - lease.begins_before_unix_ms;
-            return Err(format!(
+            let text = format!(
                 "the lease ran out {late} ms ago by the controller's clock; run the program again, and if that does \
                  not help start orion-agent there again, which asks for that clock"
-            ));
+            );
+            return Err(Refusal::new(Reason::NotPermitted, text));
         }
         Ok((lease, token))
     }
 
     /// The lease, if whoever sent `request` has been given it by the controller for `node`, whether or not a session
     /// may still begin with it; or why not, in words.
-    pub fn recognize(&self, shown: &Shown<'_>, node: &str) -> Result<(Lease, Token), String> {
+    pub fn recognize(&self, shown: &Shown<'_>, node: &str) -> Result<(Lease, Token), Refusal> {
+        let refuse = |text: String| Refusal::new(Reason::NotPermitted, text);
         let token = Token::of_signature(self.signature(shown.lease));
         let is_signed = shown.proof.is_some_and(|p| is_same(&p, &token.client_proof(shown.said, shown.request)));
-        let lease = Lease::decode(shown.lease).map_err(|fault| format!("the lease is damaged: {fault}"))?;
+        let lease = Lease::decode(shown.lease).map_err(|fault| refuse(format!("the lease is damaged: {fault}")))?;
         // Whatever somebody writes into a lease, these words let nobody in.
         if lease.node != node {
-            return Err(format!("the lease is for the node {:?}, and this is {node:?}", lease.node));
+            return Err(refuse(format!("the lease is for the node {:?}, and this is {node:?}", lease.node)));
         }
         if !is_signed {
-            return Err("the lease was not given to this program by this pool's controller for this oriond: it was \
-                        changed, made by somebody else, or is from before oriond was started again"
-                .to_owned());
+            return Err(Refusal::new(
+                Reason::Lease,
+                "the lease was not given to this program by this pool's controller for this oriond: it was changed, \
+                 made by somebody else, or is from before oriond was started again",
+            ));
         }
         Ok((lease, token))
     }
@@ -137,7 +142,9 @@ mod tests {
     fn shown(key: &LeaseKey, node: &str, now: u64, lease: &[u8], token: &Token) -> Result<Lease, String> {
         let (said, request) = (said(), [b"request", lease].concat());
         let proof = Some(token.client_proof(&said, &request));
-        key.check(&Shown { lease, said: &said, request: &request, proof }, node, now).map(|(lease, _)| lease)
+        key.check(&Shown { lease, said: &said, request: &request, proof }, node, now)
+            .map(|(lease, _)| lease)
+            .map_err(|no| no.text)
     }
 
     prop_compose! {
@@ -195,7 +202,8 @@ mod tests {
             let (said, request) = (said(), b"request");
             let shown = |token: &Token| {
                 let proof = Some(token.client_proof(&said, request));
-                key.recognize(&Shown { lease: body, said: &said, request, proof }, &lease.node).map(|(lease, _)| lease)
+                let shown = Shown { lease: body, said: &said, request, proof };
+                key.recognize(&shown, &lease.node).map(|(lease, _)| lease)
             };
             prop_assert_eq!(shown(&token), Ok(lease.clone()), "to look with it, it need not be young");
             prop_assert!(shown(&Token::of_signature([0; 32])).is_err());

@@ -17,10 +17,19 @@ pub enum Reason {
     Full,
     /// No worker could be started, or not in time.
     NoWorker,
+    /// The lease is none of this server's: it was started again since, or no agent has come to it yet. Its pool's
+    /// controller, asked again, may give one that is.
+    Lease,
 }
 
-const WORDS: [(Reason, u64); 5] =
-    [(Reason::Other, 0), (Reason::NotPermitted, 1), (Reason::Version, 2), (Reason::Full, 3), (Reason::NoWorker, 4)];
+const WORDS: [(Reason, u64); 6] = [
+    (Reason::Other, 0),
+    (Reason::NotPermitted, 1),
+    (Reason::Version, 2),
+    (Reason::Full, 3),
+    (Reason::NoWorker, 4),
+    (Reason::Lease, 5),
+];
 
 /// Body of a REFUSED frame.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 use orion_tls::blocking::Stream;
 use orion_tls::trust::{ENVIRONMENT, Way};
 use orion_transport::client::NoSession;
+use orion_transport::client::json::{Object, object};
+use orion_transport::client::wanted::Wanted;
 use orion_transport::lease::SignedLease;
 use orion_transport::proof::fresh_nonce;
 use orion_wire::address::Server;
@@ -15,14 +17,17 @@ use orion_wire::handle::OWNERS_MAX as NODES_MAX;
 use orion_wire::refusal::Reason;
 
 use super::granted::{Claim, Granted, Line, Part, one_line};
-use super::json::{Object, object, quoted};
-use super::wanted::Wanted;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// It answers when what it says is on its disk.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 /// Where there are others one that is stopped is not waited for as long.
 const ANSWER_OF_SEVERAL_TIMEOUT: Duration = Duration::from_secs(10);
+/// What a program has had that has just ended is back by then: the next one of a script, or of a tenant who may have one
+/// at a time, does not fail for it. Who says how long he waits is not in need of it.
+const BACK: Duration = Duration::from_secs(2);
+/// Between two looks whether it is: the first one, and the longest.
+const BACK_PAUSES: [Duration; 2] = [Duration::from_millis(25), Duration::from_millis(400)];
 /// Between two rounds of asking all of them.
 const PAUSE: Duration = Duration::from_millis(250);
 /// A lease is a few hundred bytes, what is free and who holds the rest a few thousand.
@@ -54,12 +59,24 @@ pub fn ask(wanted: &Wanted, program: &str) -> Result<Granted, NoSession> {
     let nonce = fresh_nonce().map_err(|e| format!("reading random bytes failed: {e}"))?;
     let name: String = nonce[..16].iter().map(|byte| format!("{byte:02x}")).collect();
     let client = client(program);
-    let question = question(wanted, &client, &name);
-    let (granted, why) = patiently(
-        wanted,
-        || round(wanted, "POST", "/allocations", &question, Some(&name)),
-        || super::reserve::ask(wanted, &client),
-    )?;
+    let question = wanted.question(&client, &name);
+    let once = || {
+        patiently(
+            wanted,
+            || round(wanted, "POST", "/allocations", &question, Some(&name)),
+            || super::reserve::ask(wanted, &client),
+        )
+    };
+    let (until, [mut pause, longest]) = (Instant::now() + BACK, BACK_PAUSES);
+    let (granted, why) = loop {
+        match once() {
+            Err(no) if no.may_pass && wanted.wait.is_none() && Instant::now() < until => {}
+            Err(no) => return Err(NoSession { may_pass: false, ..no }),
+            Ok(granted) => break granted,
+        }
+        std::thread::sleep(pause);
+        pause = (2 * pause).min(longest);
+    };
     if let Some(why) = why {
         let Part { places, node, .. } = &granted.parts[0];
         crate::say!("{why}; using {places} of the own reserve of this node, {node}");
@@ -71,7 +88,7 @@ pub fn ask(wanted: &Wanted, program: &str) -> Result<Granted, NoSession> {
 /// Neither gives anything: no session begins with it.
 pub fn look(wanted: &Wanted, program: &str) -> Result<Granted, NoSession> {
     let client = client(program);
-    let question = question(wanted, &client, "");
+    let question = wanted.question(&client, "");
     let of_reserve = || super::reserve::look(wanted, &client);
     patiently(wanted, || round(wanted, "POST", "/look", &question, None), of_reserve).map(|(would, _)| would)
 }
@@ -189,23 +206,6 @@ fn client(program: &str) -> String {
     format!("{} {} {program}", host.trim(), std::process::id())
 }
 
-fn question(wanted: &Wanted, client: &str, name: &str) -> String {
-    let mut fields = vec![
-        format!("\"allocation\":{}", quoted(name)),
-        format!("\"vgpus\":{}", wanted.vgpus),
-        format!("\"tenant\":{}", quoted(&wanted.tenant)),
-        format!("\"group\":{}", quoted(&wanted.group)),
-        format!("\"client\":{}", quoted(client)),
-    ];
-    fields.extend(wanted.memory_mib.map(|mib| format!("\"memory_mib\":{mib}")));
-    fields.extend(wanted.ratio.map(|ratio| format!("\"ratio\":{ratio}")));
-    fields.extend(wanted.cross_node.then(|| "\"cross_node\":true".to_owned()));
-    fields.extend(wanted.with_group.then(|| "\"with_group\":true".to_owned()));
-    fields.extend(wanted.carrier.map(|carrier| format!("\"carrier\":{}", quoted(carrier.name))));
-    fields.extend(wanted.wait.map(|seconds| format!("\"wait_ms\":{}", seconds * 1000)));
-    format!("{{{}}}", fields.join(","))
-}
-
 /// `claims` is the allocation that is to go back when the connection ends.
 fn exchange(
     wanted: &Wanted,
@@ -265,7 +265,10 @@ fn exchange(
             match (status, object.get("leader")) {
                 (307, Some(leader)) => Err(Trouble::Elsewhere(leader.clone(), text)),
                 (503, _) => Err(Trouble::NotNow(text)),
-                _ => Err(Trouble::Refused(NoSession { refused, text })),
+                _ => {
+                    let may_pass = object.get("may_pass").is_some_and(|value| value == "true");
+                    Err(Trouble::Refused(NoSession { refused, may_pass, text }))
+                }
             }
         }
         (status, None) => Err(damaged(controller, &format!("it has status {status}")).into()),

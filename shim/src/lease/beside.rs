@@ -12,13 +12,13 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use orion_tls::Fingerprint;
+use orion_transport::client::wanted::Wanted;
 use orion_transport::lease::SignedLease;
 use orion_wire::Fault;
 use orion_wire::address::Server;
 use orion_wire::left::{Asked, LEFT_BYTES_MAX, Left, Part};
 
 use super::granted::{self, Granted};
-use super::wanted::Wanted;
 
 /// More generations than any job has.
 const ANCESTORS_MAX: usize = 256;

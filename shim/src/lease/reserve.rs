@@ -9,6 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 
 use orion_tls::Fingerprint;
+use orion_transport::client::wanted::Wanted;
 use orion_transport::environment;
 use orion_transport::fds;
 use orion_transport::lease::SignedLease;
@@ -17,7 +18,6 @@ use orion_wire::address::Server;
 use orion_wire::reserve::{self, Answer, Ask, KIND, RESERVE_VERSION, SOCKET};
 
 use super::granted::{self, Claim, Granted, Part};
-use super::wanted::Wanted;
 
 /// An agent that is there answers at once.
 const ANSWER_SECONDS: i64 = 5;

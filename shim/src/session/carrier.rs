@@ -7,12 +7,14 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use orion_ring::{Heap, Memory};
 use orion_tls::is_loopback;
 use orion_tls::trust::Trust;
 use orion_transport::carrier::{self, Death, Listener};
-use orion_transport::client::{Caller, NoSession, Server, Tuning, log};
+use orion_transport::client::wanted::Wanted;
+use orion_transport::client::{Caller, NoSession, Server, Tuning, log, original};
 use orion_transport::environment;
 use orion_transport::kept::Identity;
 use orion_transport::proof::Token;
@@ -29,9 +31,13 @@ use orion_wire::view::{Offer, Program, Use, View};
 use crate::lease::ask;
 use crate::lease::beside;
 use crate::lease::granted::{Granted, Part};
-use crate::lease::original;
-use crate::lease::wanted::Wanted;
 use crate::state::session::{SESSIONS_MAX, Session};
+
+/// An oriond that is started again is there again, and the controller knows it, within a few seconds. A node that is
+/// gone is out of the pool after ten.
+const AGAIN_MAX: Duration = Duration::from_secs(15);
+/// Between two times of asking the controller for other vGPUs: the first one, and the longest.
+const AGAIN_PAUSES: [Duration; 2] = [Duration::from_millis(250), Duration::from_secs(2)];
 
 /// What the environment says about the server and this program.
 pub struct Settings {
@@ -75,35 +81,68 @@ pub fn attach(settings: &Settings, listeners: [Listener; SESSIONS_MAX]) -> Resul
             log::has(format!("session {}", attached.welcome.session));
             Ok(vec![told(settings, attached, server)])
         }
-        Reach::Pool(wanted) => {
-            let mut granted = granted(settings, wanted)?;
-            let mut all: Vec<Attached> = Vec::new();
-            for (part, listener) in granted.parts.iter().zip(listeners) {
-                tell_idle_devices(&part.server, settings.verbose)?;
-                let attached = leased(settings, wanted, part, granted.is_of_reserve()).map_err(NoSession::from);
-                let attached =
-                    attached.and_then(|leased| carrier::attach(&part.server, &leased, settings.tuning, listener));
-                match attached {
-                    Ok(attached) => all.push(told(settings, attached, &part.server)),
-                    Err(no) => {
-                        all.iter().for_each(|begun| begun.connection.close());
-                        return Err(given_back(wanted, &granted, part, no));
-                    }
-                }
+        Reach::Pool(wanted) => attach_patiently(settings, wanted, listeners),
+    }
+}
+
+/// What the controller knows of a node is a moment old: there its oriond may have ended meanwhile, or have been started
+/// again. Then the program asks for others.
+fn attach_patiently(
+    settings: &Settings,
+    wanted: &Wanted,
+    listeners: [Listener; SESSIONS_MAX],
+) -> Result<Vec<Attached>, NoSession> {
+    let patience = wanted.wait_for_controller().min(AGAIN_MAX);
+    let until = Instant::now() + patience;
+    let ([mut pause, longest], mut has_said) = (AGAIN_PAUSES, false);
+    loop {
+        let no = match attach_to_pool(settings, wanted, listeners) {
+            // The node that it was given before is of no use now, and the pool has no room without it.
+            Err(no) if no.may_pass || has_said && no.refused.is_none() => no,
+            done => return done,
+        };
+        if Instant::now() >= until {
+            return Err(no);
+        }
+        if !std::mem::replace(&mut has_said, true) {
+            let seconds = patience.as_secs();
+            crate::say!("{}; asking the controller again, for {seconds} s at most (ORION_WAIT)", no.text);
+        }
+        std::thread::sleep(pause);
+        pause = (2 * pause).min(longest);
+    }
+}
+
+fn attach_to_pool(
+    settings: &Settings,
+    wanted: &Wanted,
+    listeners: [Listener; SESSIONS_MAX],
+) -> Result<Vec<Attached>, NoSession> {
+    let mut granted = granted(settings, wanted)?;
+    let mut all: Vec<Attached> = Vec::new();
+    for (part, listener) in granted.parts.iter().zip(listeners) {
+        tell_idle_devices(&part.server, settings.verbose)?;
+        let attached = leased(settings, wanted, part, granted.is_of_reserve()).map_err(NoSession::from);
+        let attached = attached.and_then(|leased| carrier::attach(&part.server, &leased, settings.tuning, listener));
+        match attached {
+            Ok(attached) => all.push(told(settings, attached, &part.server)),
+            Err(no) => {
+                all.iter().for_each(|begun| begun.connection.close());
+                return Err(given_back(wanted, &granted, part, no));
             }
-            let devices = all.iter().map(|a| a.welcome.devices.len()).sum::<usize>();
-            if devices > DEVICES_MAX {
-                let text = format!("the pool gave {devices} vGPUs, and one program sees {DEVICES_MAX} at most");
-                return Err(given_back(wanted, &granted, &granted.parts[0], text.into()));
-            }
-            log::has(format!("allocation ID {}", granted.allocation));
-            granted.claim.has_begun();
-            if let Err(e) = beside::leave(wanted, granted, settings.caller.pid, settings.caller.home) {
-                crate::say!("making a memfd failed: {e}; nvidia-smi beside this program does not see its vGPUs");
-            }
-            Ok(all)
         }
     }
+    let devices = all.iter().map(|a| a.welcome.devices.len()).sum::<usize>();
+    if devices > DEVICES_MAX {
+        let text = format!("the pool gave {devices} vGPUs, and one program sees {DEVICES_MAX} at most");
+        return Err(given_back(wanted, &granted, &granted.parts[0], text.into()));
+    }
+    log::has(format!("allocation ID {}", granted.allocation));
+    granted.claim.has_begun();
+    if let Err(e) = beside::leave(wanted, granted, settings.caller.pid, settings.caller.home) {
+        crate::say!("making a memfd failed: {e}; nvidia-smi beside this program does not see its vGPUs");
+    }
+    Ok(all)
 }
 
 /// What a session is made of, which the user is told.

@@ -125,7 +125,7 @@ fn code_of(refused: Option<Reason>) -> CUresult {
     match refused {
         // Without a server there is no GPU.
         None => CUDA_ERROR_NO_DEVICE,
-        Some(Reason::NotPermitted | Reason::Other) => CUDA_ERROR_NOT_PERMITTED,
+        Some(Reason::NotPermitted | Reason::Lease | Reason::Other) => CUDA_ERROR_NOT_PERMITTED,
         // As from a libcuda that does not fit the kernel's driver.
         Some(Reason::Version) => CUDA_ERROR_SYSTEM_DRIVER_MISMATCH,
         // As from a GPU whose compute mode lets no further process in.

@@ -1,5 +1,6 @@
 //! The whole way of a pool, with real processes: nodes report, programs ask, and whoever of them is killed.
 
+mod begins;
 mod carriers;
 mod circumstances;
 #[path = "../../../controller/tests/etcd/cluster.rs"]
@@ -132,6 +133,36 @@ fn who_waits_for_room_gets_it_and_who_waits_in_vain_is_told_what_there_is() {
     waiting.wait().expect("it ends");
     wait_until("nobody in the queue", || scene.http("GET", "/metrics", "").1.contains("orion_clients_waiting 0"));
     assert_eq!(first.ask_again().0, "then 0");
+    scene.wait_for_free(4);
+}
+
+/// A line of a script after the other: what the one before had comes back a moment after its end.
+#[test]
+fn programs_that_run_one_after_another_need_no_more_room_than_one_of_them() {
+    let scene = Scene::new(&["a"], "", true);
+    let controller = format!("127.0.0.1:{}", scene.port);
+    let mut orionctl = Command::new(built().join("orionctl"));
+    orionctl.args(["--controller", &controller, "quota", "red", "--vgpus", "1"]);
+    assert!(orionctl.output().expect("it starts").status.success());
+    for _ in 0..16 {
+        assert_eq!(text(&scene.run(&[("ORION_VGPU", "4")])), (vgpus(4, 512), String::new()));
+    }
+    for _ in 0..16 {
+        assert_eq!(text(&scene.run(&[("ORION_TENANT", "red")])), (vgpus(1, 512), String::new()));
+    }
+    // Who may wait is told so, and of what nobody gives back he is told at once.
+    let asked = |body: &str| scene.http("POST", "/allocations", body);
+    let holds = scene.stay(&[("ORION_TENANT", "red")]);
+    for (body, may_pass) in [
+        ("{\"vgpus\":4}", true),
+        ("{\"vgpus\":5}", false),
+        ("{\"tenant\":\"red\"}", true),
+        ("{\"tenant\":\"red\",\"vgpus\":2}", false),
+    ] {
+        let (status, said) = asked(body);
+        assert_eq!((status, said.contains("\"may_pass\":true")), (409, may_pass), "{body}: {said}");
+    }
+    holds.kill();
     scene.wait_for_free(4);
 }
 

@@ -194,19 +194,19 @@ fn a_tool_that_only_asks_sees_vgpus_of_the_reserve_and_is_lent_none() {
 }
 
 /// The agent's socket.
-fn agent(scene: &Scene) -> UnixStream {
+pub fn agent(scene: &Scene) -> UnixStream {
     let socket = UnixStream::connect(scene.folder.join("orion/reserve.sock")).expect("it listens");
     socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
     socket
 }
 
-fn wanted(vgpus: u32, client_key: &str) -> Wanted {
+pub fn wanted(vgpus: u32, client_key: &str) -> Wanted {
     let (tenant, group, client) = (String::new(), String::new(), "a test".to_owned());
     let (client_key, carrier) = (client_key.to_owned(), String::new());
     Wanted { vgpus, memory_mib: None, ratio: None, tenant, group, client, client_key, carrier }
 }
 
-fn ask(socket: &UnixStream, wanted: Wanted) -> Result<SignedLease, String> {
+pub fn ask(socket: &UnixStream, wanted: Wanted) -> Result<SignedLease, String> {
     let ask = Ask::Want { version: RESERVE_VERSION, is_look: false, wanted };
     fds::send_frame(socket.as_fd(), KIND, &ask.encode(), &[]).expect("sending");
     let (_, body, _) = fds::recv_frame(socket.as_fd()).expect("an answer");

@@ -29,7 +29,12 @@ impl Embedded {
         std::fs::create_dir_all(folder).map_err(|e| format!("creating {} failed: {e}", folder.display()))?;
         let path = folder.join("pool.redb");
         let mut store = Embedded { path, database: None, key: KeyFile::in_folder(folder) };
-        let opened = store.open_again().map(drop).map_err(|e| e.to_string());
+        let opened = store.open_again().map(drop).map_err(|e| match e.downcast_ref() {
+            Some(redb::DatabaseError::DatabaseAlreadyOpen) => {
+                "another controller runs with this database.data-dir; end it, or name another folder".to_owned()
+            }
+            _ => e.to_string(),
+        });
         opened.map_err(|e| format!("opening the store {} failed: {e}", store.path.display()))?;
         Ok(store)
     }

@@ -196,12 +196,14 @@ fn as_json(devices: &Devices, lent: &Allocations) -> String {
     let vgpus = smi::used(&lent.allocations);
     let vgpus = vgpus.iter().map(|used| {
         let (p, a) = (used.place, used.allocation);
+        let program = smi::Program::of(a);
         json!({
             "node": p.node, "address": p.address, "gpu": p.gpu, "gpu_uuid": p.gpu_uuid, "vgpu": p.vgpu,
             "memory_bytes": p.memory_bytes, "used_bytes": p.used_bytes,
             "ratio": p.ratio, "allocation": a.allocation, "tenant": a.tenant,
             "group": a.group, "client": a.client, "confirmed": a.confirmed,
             "of_reserve": a.of_reserve,
+            "host": program.host, "pid": program.pid, "program": program.name,
         })
     });
     let all = json!({

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{CommandFactory, Parser, Subcommand};
@@ -58,13 +59,13 @@ enum Command {
     Quota {
         tenant: String,
         /// vGPUs
-        #[arg(long)]
+        #[arg(long, value_parser = |text: &str| number::<u32>(text, "vGPUs, such as 2"))]
         vgpus: Option<u32>,
         /// MiB of all of them together
-        #[arg(long, value_name = "MIB")]
+        #[arg(long, value_name = "MIB", value_parser = |text: &str| number::<u64>(text, "MiB, such as 4096 for 4 GiB"))]
         memory: Option<u64>,
         /// Percent of a GPU, of all of them together
-        #[arg(long, value_name = "PERCENT")]
+        #[arg(long, value_name = "PERCENT", value_parser = |text: &str| number::<u32>(text, "percent, such as 150"))]
         ratio: Option<u32>,
         /// Take every limit away: he may have all there is
         #[arg(long, conflicts_with_all = ["vgpus", "memory", "ratio"])]
@@ -201,6 +202,10 @@ async fn allocations(pool: &mut Pool, tenant: String) -> Result<(), tonic::Statu
     Ok(())
 }
 
+fn number<T: FromStr>(text: &str, what: &str) -> Result<T, String> {
+    text.trim().parse().map_err(|_| format!("it is a whole number of {what}"))
+}
+
 fn words(quota: &Quota) -> String {
     let limit = |value: Option<u64>, unit: &str| value.map(|value| format!("{value} {unit}"));
     let limits = [
@@ -209,8 +214,10 @@ fn words(quota: &Quota) -> String {
         limit(quota.ratio.map(u64::from), "% of a GPU"),
     ];
     let limits: Vec<_> = limits.into_iter().flatten().collect();
+    // As in what the controller says of it.
+    let tenant = if quota.tenant.is_empty() { "(no tenant)" } else { &quota.tenant };
     match limits.is_empty() {
-        true => format!("{}: no limit", quota.tenant),
-        false => format!("{}: {}", quota.tenant, limits.join(", ")),
+        true => format!("{tenant}: no limit"),
+        false => format!("{tenant}: {}", limits.join(", ")),
     }
 }

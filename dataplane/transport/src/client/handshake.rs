@@ -88,13 +88,27 @@ fn home() -> [u8; 16] {
 pub struct NoSession {
     /// The server's reason, where it was reached and refused.
     pub refused: Option<Reason>,
+    /// Nobody is there, or somebody else, or who is does not know the lease: who is sent there again, or elsewhere, may
+    /// have a session.
+    pub may_pass: bool,
     /// What was being done, with which value, and what to try.
     pub text: String,
 }
 
+impl NoSession {
+    pub fn refused(reason: Reason, text: String) -> NoSession {
+        NoSession { refused: Some(reason), may_pass: reason == Reason::Lease, text }
+    }
+
+    /// The server is not there, or is there no more.
+    pub fn is_gone(text: String) -> NoSession {
+        NoSession { may_pass: true, ..text.into() }
+    }
+}
+
 impl From<String> for NoSession {
     fn from(text: String) -> NoSession {
-        NoSession { refused: None, text }
+        NoSession { refused: None, may_pass: false, text }
     }
 }
 
@@ -174,7 +188,7 @@ pub fn check_server(server: &Server, token: &Token, said: &Said, challenge: &Cha
              ORION_TOKEN_FILE to use it all the same"
         ),
     };
-    Err(NoSession { refused: Some(Reason::NotPermitted), text })
+    Err(NoSession::refused(Reason::NotPermitted, text))
 }
 
 pub fn answer_to(
@@ -217,13 +231,15 @@ pub fn start(server: &Server, channel: &mut Channel, start: &Start, fds: &[Borro
     Ok(())
 }
 
-pub fn lost_during(server: &Server, doing: &str, e: io::Error) -> String {
+pub fn lost_during(server: &Server, doing: &str, e: io::Error) -> NoSession {
     match e.kind() {
         io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => {
-            format!("{server} closed the connection while {doing}; its log says why")
+            NoSession::is_gone(format!("{server} closed the connection while {doing}; its log says why"))
         }
-        io::ErrorKind::WouldBlock => format!("{server} did not answer within {WELCOME_SECONDS_MAX} s while {doing}"),
-        _ => format!("{doing} with {server} failed: {e}"),
+        io::ErrorKind::WouldBlock => {
+            format!("{server} did not answer within {WELCOME_SECONDS_MAX} s while {doing}").into()
+        }
+        _ => format!("{doing} with {server} failed: {e}").into(),
     }
 }
 
@@ -239,7 +255,7 @@ pub fn refusal(server: &Server, body: &[u8]) -> NoSession {
     }
     // It goes to the user's terminal; a peer must not be able to steer that.
     let text: String = text.chars().take(500).map(|c| if acts(c) { ' ' } else { c }).collect();
-    NoSession { refused: Some(reason), text: format!("{server} refused the session: {text}") }
+    NoSession::refused(reason, format!("{server} refused the session: {text}"))
 }
 
 pub fn layout(welcome: &Welcome) -> Option<Layout> {

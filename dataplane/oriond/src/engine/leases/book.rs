@@ -78,7 +78,7 @@ struct Checked {
 
 impl Pages {
     /// By whom the lease was given: the pool's controller, or this node's agent. The error is the former's.
-    fn check(&self, shown: &Shown<'_>) -> Result<Checked, String> {
+    fn check(&self, shown: &Shown<'_>) -> Result<Checked, Refusal> {
         self.by_either(|by, is_of_reserve| {
             let now_unix_ms = by.now_unix_ms();
             let (lease, token) = by.key.check(shown, &by.node, now_unix_ms)?;
@@ -86,7 +86,7 @@ impl Pages {
         })
     }
 
-    fn by_either<T>(&self, check: impl Fn(&Belongs, bool) -> Result<T, String>) -> Result<T, String> {
+    fn by_either<T>(&self, check: impl Fn(&Belongs, bool) -> Result<T, Refusal>) -> Result<T, Refusal> {
         let mut refused = None;
         for (by, is_of_reserve) in [(&self.belongs, false), (&self.keeps, true)] {
             let Some(by) = by else { continue };
@@ -96,7 +96,7 @@ impl Pages {
             }
         }
         let nobody = "no agent has told this server yet which pool it belongs to; is orion-agent running?";
-        Err(refused.unwrap_or_else(|| nobody.to_owned()))
+        Err(refused.unwrap_or_else(|| Refusal::new(Reason::Lease, nobody)))
     }
 }
 
@@ -139,8 +139,13 @@ impl Book {
         self.pages().gpus.get_or_insert(gpus);
     }
 
-    pub fn belong(&self, node: String, key: LeaseKey, controller_unix_ms: u64) {
-        self.pages().belongs = Some(Belongs { node, key, clock: (controller_unix_ms, Instant::now()) });
+    /// Answers whether that is news: the agent says it again, for the clock.
+    pub fn belong(&self, node: String, key: LeaseKey, controller_unix_ms: u64) -> bool {
+        let mut pages = self.pages();
+        let is_known = |of: &Belongs| of.node == node && of.key == key;
+        let is_news = !pages.belongs.as_ref().is_some_and(is_known);
+        pages.belongs = Some(Belongs { node, key, clock: (controller_unix_ms, Instant::now()) });
+        is_news
     }
 
     /// There is a reserve. What was lent of it by an earlier key and has no session yet gets none.
@@ -179,10 +184,7 @@ impl Book {
         }
         let mut guard = self.pages();
         let pages = &mut *guard;
-        let Checked { lease, token, is_of_reserve, now_unix_ms } = match pages.check(shown) {
-            Ok(checked) => checked,
-            Err(why) => return refuse(why),
-        };
+        let Checked { lease, token, is_of_reserve, now_unix_ms } = pages.check(shown)?;
         let used = if is_of_reserve { &mut pages.used_of_reserve } else { &mut pages.used };
         used.retain(|_, until| *until > now_unix_ms);
         if !is_of_reserve {
@@ -206,12 +208,11 @@ impl Book {
 
     /// The lease of who wants to see its vGPUs and begins nothing with it. It may have run out, or have a session.
     pub fn look_with(&self, shown: &Shown<'_>) -> Result<Lease, Refusal> {
-        let refuse = |text: String| Refusal::new(Reason::NotPermitted, text);
         if shown.lease.is_empty() {
-            return Err(refuse(NO_LEASE.to_owned()));
+            return Err(Refusal::new(Reason::NotPermitted, NO_LEASE));
         }
         let found = self.pages().by_either(|by, _| by.key.recognize(shown, &by.node));
-        found.map(|(lease, _)| lease).map_err(refuse)
+        found.map(|(lease, _)| lease)
     }
 
     fn is_over(&self, id: LeaseId) {

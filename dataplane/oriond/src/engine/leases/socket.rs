@@ -100,8 +100,9 @@ fn answer(ask: Ask, book: &Book, door: &Post) -> Answer {
             reason: format!("this oriond talks to agents of version {AGENT_VERSION}, and the agent is of {version}"),
         },
         Ask::Belong { node, key, controller_unix_ms } => {
-            info!(node, "this server belongs to a pool");
-            book.belong(node, LeaseKey::from_bytes(key), controller_unix_ms);
+            if book.belong(node.clone(), LeaseKey::from_bytes(key), controller_unix_ms) {
+                info!(node, "this server belongs to a pool");
+            }
             Answer::Done
         }
         Ask::Keep { node, key, unix_ms } => {

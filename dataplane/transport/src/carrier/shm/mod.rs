@@ -96,7 +96,7 @@ fn is_trusted(server: &Server, socket: &OwnedFd, caller: &Caller) -> Result<bool
              shares with you (ORION_TOKEN_FILE), or use a server of your own",
             peer.uid
         );
-        return Err(NoSession { refused: Some(Reason::NotPermitted), text });
+        return Err(NoSession::refused(Reason::NotPermitted, text));
     }
     Ok(false)
 }
@@ -108,13 +108,13 @@ fn stands_for_many(uid: u32) -> bool {
     uid == overflow && read("/proc/self/uid_map").split_whitespace().collect::<Vec<_>>() != ["0", "0", "4294967295"]
 }
 
-fn connect(server: &Server) -> Result<OwnedFd, String> {
+fn connect(server: &Server) -> Result<OwnedFd, NoSession> {
     let path = server.path().ok_or_else(|| format!("{server} is no socket of this machine"))?;
     let socket = connect_local(path, QUEUE_SECONDS_MAX).map_err(|e| match e.kind() {
-        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
-            format!("no oriond listens on {server}; start one with `oriond serve`, or run the program with `orion-run`")
-        }
-        _ => format!("connecting to {server} failed: {e}"),
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => NoSession::is_gone(format!(
+            "no oriond listens on {server}; start one with `oriond serve`, or run the program with `orion-run`"
+        )),
+        _ => format!("connecting to {server} failed: {e}").into(),
     })?;
     Ok(socket.into())
 }

@@ -168,15 +168,18 @@ pub fn way_to(address: &str, caller: &Caller) -> Result<trust::Way, String> {
 }
 
 /// A connection to the server, encrypted if the way is.
-pub fn reach(server: &Server, way: &trust::Way) -> Result<Channel, String> {
+pub fn reach(server: &Server, way: &trust::Way) -> Result<Channel, NoSession> {
     let socket = connect(host(server)?).map_err(|e| unreachable(server, e))?;
     agree(server, socket, way)
 }
 
 /// Keys for a connection, if the way is encrypted.
-pub fn agree(server: &Server, socket: OwnedFd, way: &trust::Way) -> Result<Channel, String> {
+pub fn agree(server: &Server, socket: OwnedFd, way: &trust::Way) -> Result<Channel, NoSession> {
     let failed = |e: io::Error| match e.kind() {
-        io::ErrorKind::InvalidData => format!("{server}: {e}"),
+        io::ErrorKind::InvalidData => {
+            let may_pass = e.to_string() == orion_tls::ANOTHER_CERTIFICATE;
+            NoSession { may_pass, ..format!("{server}: {e}").into() }
+        }
         _ => lost_during(server, "agreeing on keys", e),
     };
     socket::receive_timeout(socket.as_fd(), WELCOME_SECONDS_MAX).map_err(failed)?;
@@ -198,15 +201,15 @@ pub fn connect(address: &str) -> io::Result<OwnedFd> {
     Err(last)
 }
 
-fn unreachable(server: &Server, e: io::Error) -> String {
+fn unreachable(server: &Server, e: io::Error) -> NoSession {
     match e.kind() {
-        io::ErrorKind::ConnectionRefused => {
-            format!("no oriond listens on {server}; check the port, or start one with `oriond serve --listen …`")
-        }
+        io::ErrorKind::ConnectionRefused => NoSession::is_gone(format!(
+            "no oriond listens on {server}; check the port, or start one with `oriond serve --listen …`"
+        )),
         io::ErrorKind::TimedOut => {
-            format!("{server} did not answer within {} s; is a firewall in between?", CONNECT_TIMEOUT.as_secs())
+            format!("{server} did not answer within {} s; is a firewall in between?", CONNECT_TIMEOUT.as_secs()).into()
         }
-        _ => format!("connecting to {server} failed: {e}"),
+        _ => format!("connecting to {server} failed: {e}").into(),
     }
 }
 

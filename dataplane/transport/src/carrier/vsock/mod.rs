@@ -78,7 +78,7 @@ pub fn connector(server: &Server) -> Result<tcp::Connect, String> {
     }
 }
 
-fn reach(server: &Server, way: &trust::Way) -> Result<Channel, String> {
+fn reach(server: &Server, way: &trust::Way) -> Result<Channel, NoSession> {
     let socket = connector(server)?().map_err(|e| unreachable(server, &e))?;
     tcp::agree(server, socket, way)
 }
@@ -138,7 +138,7 @@ mod tests {
             assert!(words.iter().all(|word| said(errno).contains(word)), "{}", said(errno));
         }
         let server = Server::parse("vsock:/nowhere/vm0.vsock_7411").expect("an address");
-        let said = reach(&server, &trust::Way::Plain).err().expect("there is no such socket");
+        let said = reach(&server, &trust::Way::Plain).err().expect("there is no such socket").text;
         let words = ["no oriond listens on vsock:/nowhere/vm0.vsock_7411", "oriond serve --vsock PATH_PORT"];
         assert!(words.iter().all(|word| said.contains(word)), "{said}");
     }

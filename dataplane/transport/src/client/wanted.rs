@@ -1,12 +1,14 @@
-//! What this program wants of a pool, as its environment and client.conf say it.
+//! What this program wants of a pool, as its environment and client.conf say it, and how its controller is asked for it.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use orion_tls::trust::{Trust, VARIABLES};
-use orion_transport::environment;
 use orion_wire::address::{self, Carrier, Server};
 use orion_wire::client_conf::{ClientConf, controller_addresses};
+
+use super::json::quoted;
+use crate::environment;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wanted {
@@ -117,6 +119,24 @@ impl Wanted {
             )),
             _ => Ok(()),
         }
+    }
+
+    /// For `POST /allocations`, under a name of its own, and for `POST /look`, where it has none.
+    pub fn question(&self, client: &str, name: &str) -> String {
+        let mut fields = vec![
+            format!("\"allocation\":{}", quoted(name)),
+            format!("\"vgpus\":{}", self.vgpus),
+            format!("\"tenant\":{}", quoted(&self.tenant)),
+            format!("\"group\":{}", quoted(&self.group)),
+            format!("\"client\":{}", quoted(client)),
+        ];
+        fields.extend(self.memory_mib.map(|mib| format!("\"memory_mib\":{mib}")));
+        fields.extend(self.ratio.map(|ratio| format!("\"ratio\":{ratio}")));
+        fields.extend(self.cross_node.then(|| "\"cross_node\":true".to_owned()));
+        fields.extend(self.with_group.then(|| "\"with_group\":true".to_owned()));
+        fields.extend(self.carrier.map(|carrier| format!("\"carrier\":{}", quoted(carrier.name))));
+        fields.extend(self.wait.map(|seconds| format!("\"wait_ms\":{}", seconds * 1000)));
+        format!("{{{}}}", fields.join(","))
     }
 
     pub fn wait_for_controller(&self) -> Duration {
