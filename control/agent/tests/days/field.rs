@@ -457,10 +457,11 @@ impl Program {
         self.lines.clone()
     }
 
-    /// The allocation that it has, as it has said it in the original's words.
+    /// The allocation that it has, as it has said it in the original's words. It may have had another before, of an
+    /// oriond that was not there any more.
     pub fn lease(&mut self) -> String {
         let said = self.said();
-        let (_, rest) = said.split_once("Using Orion resource (").unwrap_or_else(|| panic!("{said:?}"));
+        let (_, rest) = said.rsplit_once("Using Orion resource (").unwrap_or_else(|| panic!("{said:?}"));
         let name = rest.split_once(") ").and_then(|(_, rest)| rest.split(' ').next());
         name.expect("its name").to_owned()
     }
