@@ -52,6 +52,8 @@ CASES = [
     ("half-off", None, [program("steady", 50), program("steady", 50)], {"of": "half"}),
     ("quarter", 100, [program("steady", 75), program("steady", 25)], {}),
     ("tenth", 100, [program("steady", 90), program("steady", 10)], {}),
+    # The question of HAMi's issue 2863, both ways: with work always queued, and with a wait behind each kernel.
+    ("tenth-waiting", 100, [program("waiting", share, kernel_us=500) for share in (90, 10)], {}),
     ("three", 100, [program("steady", 50), program("steady", 30), program("steady", 20)], {}),
     ("four", 100, [program("steady", share) for share in (40, 30, 20, 10)], {}),
     ("half-capped", 0, [program("steady", 50), program("steady", 50)], {}),
