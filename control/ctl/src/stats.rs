@@ -58,8 +58,13 @@ pub fn parse(text: &str) -> Result<Report, String> {
     let report: Report = serde_json::from_str(text).map_err(|e| format!("no report: {e}"))?;
     match report.version {
         VERSION => Ok(report),
-        other => Err(format!("a report of version {other}, and this tool reads version {VERSION}")),
+        other => Err(of_version(other)),
     }
+}
+
+/// What is said of a report of another version.
+pub fn of_version(other: u32) -> String {
+    format!("a report of version {other}, and this tool reads version {VERSION}")
 }
 
 #[cfg(test)]

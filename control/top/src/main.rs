@@ -10,7 +10,7 @@ use orion_ctl::Place;
 use orion_top::app::{App, Sort};
 use orion_top::model::{Model, PoolModel, View};
 use orion_top::screen;
-use orion_top::source::{Controller, Record, Replay, ask, default_socket};
+use orion_top::source::{Controller, Record, Recorded, Replay, ask, default_socket};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 
@@ -44,7 +44,7 @@ struct Options {
     #[arg(long, requires = "once")]
     json: bool,
     /// Keep each look in this file, for --replay
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["replay", "controller"])]
+    #[arg(long, value_name = "FILE", conflicts_with = "replay")]
     record: Option<PathBuf>,
     /// Show what was recorded, in its own time; with --once the last of it
     #[arg(long, value_name = "FILE", conflicts_with_all = ["stats", "controller"])]
@@ -130,11 +130,15 @@ impl Source {
                 self.model.take(report)
             }
             From::Pool(controller) => {
-                let (reports, left_out, insecure) = controller.ask()?;
-                self.pool.take(reports, left_out).map(|view| View { insecure, ..view })
+                let look = controller.ask()?;
+                if let Some(record) = &mut self.record {
+                    record.keep(&look)?;
+                }
+                self.pool.take_look(look)
             }
             From::Replay(replay) => match replay.next()? {
-                Some(report) => self.model.take(report),
+                Some(Recorded::OfNode(report)) => self.model.take(report),
+                Some(Recorded::OfPool(look)) => self.pool.take_look(look),
                 None => return Ok(Look::End),
             },
         };
@@ -155,7 +159,7 @@ fn once(options: &Options) -> Result<(), String> {
             Look::View(view) => (app.view, has_view) = (view, true),
             Look::Nothing => {}
             Look::End if has_view => break,
-            Look::End => return Err("the recording has fewer than two looks of one oriond".to_owned()),
+            Look::End => return Err("the recording has fewer than two looks at one oriond or pool".to_owned()),
         }
         looks += 1;
         // No session of a pool is told of at once: then the second look says so.

@@ -10,6 +10,8 @@ use orion_telemetry::report::{Client, Memory, Report, Session};
 use orion_telemetry::why::{Why, why};
 use serde::Serialize;
 
+use crate::source::OfPool;
+
 /// Intervals that are kept of each session.
 pub const HISTORY: usize = 60;
 
@@ -152,6 +154,11 @@ impl Model {
 pub struct PoolModel(BTreeMap<(String, u64), (Model, Option<Row>)>);
 
 impl PoolModel {
+    /// What a controller has said, now or when it was recorded.
+    pub fn take_look(&mut self, look: OfPool) -> Option<View> {
+        self.take(look.pool, look.left_out).map(|view| View { insecure: look.insecure, ..view })
+    }
+
     /// Nothing as long as nothing was told twice.
     pub fn take(&mut self, reports: Vec<Report>, left_out: u64) -> Option<View> {
         let key = |report: &Report| Some((report.node.clone(), report.sessions.first()?.session));

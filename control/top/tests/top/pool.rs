@@ -60,6 +60,14 @@ fn sessions_of_a_pool_are_shown_through_its_controller() {
     let table = String::from_utf8_lossy(&top(&[]).stdout).into_owned();
     assert!(table.contains("orion-top  pool  1 sessions") && table.contains("why: "), "{table}");
 
+    let kept = folder.join("kept");
+    let kept = kept.to_str().expect("letters");
+    let output = top(&["--json", "--record", kept, "--interval", "3"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let mut replay = Command::new(env!("CARGO_BIN_EXE_orion-top"));
+    let again = replay.args(["--replay", kept, "--once", "--json"]).output().expect("it starts");
+    assert_eq!(String::from_utf8_lossy(&again.stdout), String::from_utf8_lossy(&output.stdout));
+
     let metrics = metrics_of(&controller);
     let line = metrics.lines().find(|line| line.starts_with("orion_allocation_calls_total{")).expect("its calls");
     assert!(line.contains("node=\"alpha\"") && line.contains("client=\""), "{line}");
