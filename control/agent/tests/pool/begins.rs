@@ -80,6 +80,8 @@ fn a_program_that_is_sent_to_an_oriond_of_which_the_controller_does_not_know_yet
     let port = scene.nodes[0].address.strip_prefix("tcp:").expect("over TCP").to_owned();
     scene.nodes[0].agent.signal(libc::SIGSTOP);
     scene.nodes[0].oriond.kill();
+    // What a process had in its kernel's rings is let go of a moment after its end.
+    wait_until("the end of its socket", || std::net::TcpStream::connect(&port).is_err());
     let said = scene.path("program", "said");
     let program = |scene: &Scene| {
         let said = std::fs::File::create(&said).expect("creating it");

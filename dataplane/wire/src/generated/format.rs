@@ -37,7 +37,7 @@ const FILES: &[u64] = &[
     // dataplane/wire/src/record.rs
     0xf388b2866feae0b2,
     // dataplane/wire/src/refusal.rs
-    0xb382856fed312434,
+    0x686495dbdfbf12ef,
     // dataplane/wire/src/reserve.rs
     0xfb52bf293a8d5392,
     // dataplane/wire/src/text.rs
