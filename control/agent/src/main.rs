@@ -71,21 +71,31 @@ fn run(cli: Cli) -> Result<(), String> {
     let reserve = cli.reserve_vgpus.map(|_| open_reserve(&cli)).transpose()?;
     let reserve = reserve.as_deref();
     info!("Connecting to Orion Controller {}", controller.address());
-    let mut told = Told::default();
+    let (mut told, mut has_served, mut is_gone) = (Told::default(), false, false);
     loop {
-        match Oriond::connect(&cli.pool).and_then(|mut oriond| Ok((oriond.who()?, oriond))) {
+        let failed = match Oriond::connect(&cli.pool).and_then(|mut oriond| Ok((oriond.who()?, oriond))) {
             Ok((server, oriond)) => {
                 told.again();
+                (has_served, is_gone) = (true, false);
                 report.has(&server);
-                serve(&mut controller, oriond, &report, Stats::new(&cli), reserve);
+                let failed = serve(&mut controller, oriond, &report, Stats::new(&cli), reserve);
+                warn!(why = failed.why, "talking to oriond failed");
                 report.has_nothing();
                 reserve.inspect(|reserve| reserve.has_nothing());
-                warn!("oriond is gone; the controller is told that the node has no GPU until it comes again");
+                if failed.is_gone {
+                    warn!("oriond is gone; the controller is told that the node has no GPU until it comes again");
+                }
+                failed
             }
-            Err(why) => told.tell(&why),
-        }
-        // Whoever is told that nothing is there places nothing there.
-        if let Err(why) = controller.register(&report) {
+            Err(failed) => {
+                told.tell(&failed.why);
+                failed
+            }
+        };
+        // Whoever is told that nothing is there places nothing there, and what ran there is over. One that was never
+        // this agent's may be another's, which knows more of it; of one that is silent the controller hears nothing.
+        is_gone |= has_served && failed.is_gone;
+        if is_gone && let Err(why) = controller.register(&report) {
             told.tell(&why.to_string());
         }
         std::thread::sleep(PAUSE);
@@ -101,17 +111,23 @@ fn open_reserve(cli: &Cli) -> Result<Arc<Reserve>, String> {
     Ok(reserve)
 }
 
-/// As long as this oriond is there.
-fn serve(controller: &mut Controller, mut oriond: Oriond, report: &Report, stats: Stats, reserve: Option<&Reserve>) {
+/// As long as this oriond is there. Answers why it is not.
+fn serve(
+    controller: &mut Controller,
+    mut oriond: Oriond,
+    report: &Report,
+    stats: Stats,
+    reserve: Option<&Reserve>,
+) -> oriond::Failed {
     let mut beat = Beat { stats: Some(stats), ..Beat::default() };
     let mut told = Told::default();
     if let Some(Err(why)) = reserve.map(|reserve| keep(&mut oriond, report, reserve, &mut beat)) {
-        return warn!(why, "this node's own reserve cannot be had");
+        return oriond::Failed { why: format!("this node's own reserve cannot be had: {}", why.why), ..why };
     }
     loop {
         match step(controller, &mut oriond, report, reserve, &mut beat) {
             Ok(()) => told.again(),
-            Err(Trouble::Oriond(why)) => return warn!(why, "talking to oriond failed"),
+            Err(Trouble::Oriond(failed)) => return failed,
             Err(Trouble::Controller(failure)) => {
                 beat.is_registered = false;
                 told.tell(&failure.to_string());
@@ -121,7 +137,7 @@ fn serve(controller: &mut Controller, mut oriond: Oriond, report: &Report, stats
                 // oriond has to be there all the same, and what it says is of use to the reserve.
                 match oriond.look(beat.heard, &mut beat.over, Duration::ZERO) {
                     Ok(state) => beat.over.extend(reserve.iter().flat_map(|reserve| reserve.look(&state))),
-                    Err(why) => return warn!(why, "talking to oriond failed"),
+                    Err(failed) => return failed,
                 }
                 std::thread::sleep(PAUSE);
             }
@@ -130,7 +146,7 @@ fn serve(controller: &mut Controller, mut oriond: Oriond, report: &Report, stats
 }
 
 /// Tells oriond whose leases are of the reserve, and finds out what an earlier agent has lent of it.
-fn keep(oriond: &mut Oriond, report: &Report, reserve: &Reserve, beat: &mut Beat) -> Result<(), String> {
+fn keep(oriond: &mut Oriond, report: &Report, reserve: &Reserve, beat: &mut Beat) -> Result<(), oriond::Failed> {
     let running = oriond.look(0, &mut Vec::new(), Duration::ZERO)?.reserve;
     let kept = reserve.of(&report.request(), &running)?;
     beat.over = kept.over;
@@ -156,7 +172,7 @@ struct Beat {
 }
 
 enum Trouble {
-    Oriond(String),
+    Oriond(oriond::Failed),
     Controller(Failure),
 }
 

@@ -3,12 +3,13 @@
 use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 use orion_transport::fds;
 use orion_wire::agent::{Answer, Ask, Gpu, KIND};
 
 use crate::reserve::{agent, ask, wanted};
-use crate::scene::{Scene, wait_until};
+use crate::scene::{Process, Scene, Staying, wait_until};
 use crate::{text, vgpus};
 
 /// An oriond of two GPUs, as its agent sees it, that runs nothing.
@@ -71,6 +72,52 @@ fn nobody_is_lent_of_a_reserve_that_oriond_does_not_know_yet() {
     let lent = oriond.talk_until(|of| matches!(of, Ask::Keep { .. }).then(|| ask(&agent(&scene), wanted(1, ""))));
     assert!(lent.is_err(), "it is lent before oriond knows its key");
     oriond.talk_until(|_| ask(&agent(&scene), wanted(1, "")).is_ok().then_some(()));
+}
+
+/// For longer than it takes an agent to tell the controller and to hear from it.
+fn goes_on(scene: &Scene, program: Staying) {
+    let until = Instant::now() + Duration::from_secs(3);
+    while Instant::now() < until {
+        assert_eq!(scene.free(), 3, "{}", scene.controller.log());
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert_eq!(program.ask_again().0, "then 0");
+    scene.wait_for_free(4);
+}
+
+/// By accident: started by hand beside the one that systemd has started, with the same name, as the machine's is the
+/// default, and the same address. One of them finds no oriond, and one an oriond that talks to the first.
+#[test]
+fn a_second_agent_of_a_node_takes_nothing_from_the_first() {
+    let scene = Scene::new(&["a"], "", false);
+    let program = scene.stay(&[]);
+    let address = scene.nodes[0].address.clone();
+    let second = |pool: &str| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_orion-agent"));
+        command.args(["--controller", &format!("127.0.0.1:{}", scene.port), "--node", "a", "--vgpu-count", "2"]);
+        command.args(["--address", &address]).arg("--pool").arg(scene.path("a", pool));
+        Process::start(&mut command, &scene.path("second", pool))
+    };
+    let (lost, silent) = (second("nowhere"), second("pool"));
+    lost.says("no oriond at ");
+    silent.says("it talks to one agent at a time");
+    goes_on(&scene, program);
+    assert!(!scene.controller.log().contains("is not there any more"));
+}
+
+/// It was stopped for longer than its agent waits, as a machine may be that swaps. What ran there still runs.
+#[test]
+fn sessions_of_an_oriond_that_was_silent_for_a_while_go_on() {
+    let scene = Scene::new(&["a"], "", true);
+    let program = scene.stay(&[]);
+    scene.nodes[0].oriond.signal(libc::SIGSTOP);
+    scene.nodes[0].agent.says("it talks to one agent at a time, so is there another orion-agent beside it, or was it");
+    scene.nodes[0].oriond.signal(libc::SIGCONT);
+    wait_until("the agent's talking to it again", || {
+        scene.nodes[0].agent.log().matches("Successfully connect to Orion Controller.").count() == 2
+    });
+    scene.wait_for_free(3);
+    goes_on(&scene, program);
 }
 
 /// Its agent, which is stopped, has told nobody: the controller sends programs there, with leases of the one before.
