@@ -149,7 +149,11 @@ fn run(cli: &Cli) -> Result<ExitStatus, Failure> {
         ));
     }
     let child = program.spawn().map_err(|e| match e.kind() {
-        std::io::ErrorKind::NotFound => Failure { reason: format!("there is no program {name}"), code: 127 },
+        std::io::ErrorKind::NotFound => {
+            let is_like_an_option = name.to_string().starts_with('-');
+            let hint = if is_like_an_option { ", and no such option: see orion-run --help" } else { "" };
+            Failure { reason: format!("there is no program {name}{hint}"), code: 127 }
+        }
         _ => Failure { reason: format!("starting {name} failed: {e}"), code: 126 },
     })?;
     let status = wait(child, &signals)?;

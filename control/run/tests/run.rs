@@ -196,6 +196,9 @@ fn exit_status_and_output_are_the_programs() {
     let output = here.run(&["--software-gpu", "/nonexistent/program"]);
     assert_eq!(output.status.code(), Some(127));
     assert!(text(&output.stderr).contains("there is no program"));
+    let output = here.run(&["--software-gpu", "--vgpuz", "2", "true"]);
+    assert_eq!(output.status.code(), Some(127));
+    assert!(text(&output.stderr).contains("there is no program --vgpuz, and no such option: see orion-run --help"));
 }
 
 #[test]
