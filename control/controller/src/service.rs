@@ -246,14 +246,15 @@ fn refused(refused: Refused) -> Status {
     }
 }
 
-/// What a program has had that has just ended comes back in a moment: who asks for it is told that it may.
+/// For how many milliseconds it is worth to ask again.
 pub const MAY_PASS: &str = "orion-may-pass";
 
 fn refused_now(d: &Desk, ask: &Ask, no: Refused) -> Status {
-    let may_pass = matches!(no, Refused::Full(_) | Refused::Quota(_)) && d.pool.may_give_later(ask);
+    let is_room = matches!(no, Refused::Full(_) | Refused::Quota(_));
+    let within = if is_room { d.pool.may_give_within(ask) } else { None };
     let mut status = refused(no);
-    if may_pass {
-        status.metadata_mut().insert(MAY_PASS, MetadataValue::from_static("1"));
+    if let Some(within) = within {
+        status.metadata_mut().insert(MAY_PASS, MetadataValue::from(within));
     }
     status
 }

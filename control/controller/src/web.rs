@@ -316,8 +316,9 @@ fn refused(status: &tonic::Status, uri: &Uri) -> Response {
     let leader = status.metadata().get(HEADER).and_then(|value| value.to_str().ok());
     let Some(leader) = leader else {
         let mut said = serde_json::json!({ "error": status.message() });
-        if status.metadata().contains_key(MAY_PASS) {
-            said["may_pass"] = true.into();
+        let may_pass = status.metadata().get(MAY_PASS).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+        if let Some(within_ms) = may_pass {
+            said["may_pass_ms"] = within_ms.into();
         }
         return (code, json(&said)).into_response();
     };

@@ -19,6 +19,11 @@ use crate::units::{MIB, Time};
 /// Nodes of a pool, also such as are not heard of any more.
 pub const NODES_MAX: usize = 8192;
 
+/// What a program has had that has just ended is back by then.
+pub const BACK_MS: Time = 2_000;
+/// An oriond that is started again is there by then, and a node that is not has perhaps no other one.
+pub const RETURNS_MS: Time = 15_000;
+
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// How long an offer stands for which nobody comes.
@@ -199,6 +204,8 @@ pub struct Pool {
     /// What each node has lent of its own reserve, as it has last said. Nothing of it is this pool's to lend, so
     /// nothing of it is stored: it is said again.
     lent: BTreeMap<String, Lent>,
+    /// Nodes whose oriond has gone a moment ago, as they were: it may have been started again.
+    left: BTreeMap<String, (NodeReport, Time)>,
     changes: Vec<Change>,
     events: Vec<Event>,
 }
@@ -228,6 +235,7 @@ impl Pool {
             queue: VecDeque::new(),
             revoked: BTreeMap::new(),
             lent: BTreeMap::new(),
+            left: BTreeMap::new(),
             changes: Vec::new(),
             events: Vec::new(),
         }
@@ -340,6 +348,13 @@ impl Pool {
     pub fn register(&mut self, now: Time, report: NodeReport) -> Result<(), Refused> {
         self.may_register(now, &report)?;
         let name = report.name.clone();
+        match self.nodes.get(&name) {
+            Some(known) if report.gpus.is_empty() && !known.report.gpus.is_empty() => {
+                self.left.insert(name.clone(), (known.report.clone(), now));
+            }
+            _ if !report.gpus.is_empty() => drop(self.left.remove(&name)),
+            _ => {}
+        }
         let is_same_oriond = self.nodes.get(&name).is_none_or(|known| known.report.oriond == report.oriond);
         let (standing, mine) = match self.nodes.get(&name) {
             Some(known) if known.report == report => {
@@ -567,6 +582,7 @@ impl Pool {
         self.weigh_hopes();
         self.revoked.remove(name);
         self.lent.remove(name);
+        self.left.remove(name);
         self.changes.push(Change::NodeGone(name.to_owned()));
         self.events.push(Event::NodeForgotten { node: name.to_owned() });
         Ok(())
@@ -635,12 +651,25 @@ impl Pool {
         self.choose(ask).err().map(|refused| refused.text().to_owned())
     }
 
-    /// Whether who asks for this may be given it once others, or his tenant's other programs, have given back what they
-    /// have.
-    pub fn may_give_later(&self, ask: &Ask) -> bool {
+    /// For how long it is worth to ask for this again: others, or his tenant's other programs, may have given back by
+    /// then what they have, and a node whose oriond is being started again may be there. Nothing where nobody could
+    /// give it.
+    pub fn may_give_within(&self, ask: &Ask) -> Option<Time> {
         let alone = vec![(ask.memory.unwrap_or(0), ask.ratio.unwrap_or(0)); ask.vgpus as usize];
-        let is_within_quota = self.within_quota_of(&ask.tenant, Held::default(), &alone).is_ok();
-        is_within_quota && has_hope(&self.nodes, self.settings.lender, ask)
+        self.within_quota_of(&ask.tenant, Held::default(), &alone).ok()?;
+        let has_hope = |nodes: &Nodes| has_hope(nodes, self.settings.lender, ask);
+        if !self.left.is_empty() && has_hope(&self.with_who_left()) {
+            return Some(RETURNS_MS);
+        }
+        has_hope(&self.nodes).then_some(BACK_MS)
+    }
+
+    fn with_who_left(&self) -> Nodes {
+        let as_before = |node: &Node| match self.left.get(&node.report.name) {
+            Some((report, _)) => Node::new(report.clone(), node.standing, node.seen, self.settings.lender),
+            None => node.clone(),
+        };
+        self.nodes.values().map(as_before).collect()
     }
 
     /// Whoever fills the queue keeps no other tenant out of it: of the one who has most asks there the last one gives
@@ -929,6 +958,7 @@ impl Pool {
         if are_fewer {
             self.weigh_hopes();
         }
+        self.left.retain(|_, (_, at)| now < at.saturating_add(RETURNS_MS));
         let unheard = |node: &Node| now >= node.seen.saturating_add(self.settings.lease_ms);
         let silent: Vec<String> =
             self.lent.keys().filter(|name| self.nodes.get(name).is_none_or(unheard)).cloned().collect();

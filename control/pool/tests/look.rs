@@ -1,12 +1,17 @@
 //! Who looks at what would be given to him has nothing by it.
 
-use orion_pool::pool::{Answer, Pool, Quota, Settings};
+use orion_pool::pool::{Answer, BACK_MS, Pool, Quota, RETURNS_MS, Settings};
 use orion_pool::{AllocationId, Ask, Gpu, MIB, NodeReport};
 
 fn pool() -> Pool {
     let mut pool = Pool::new(Settings::default());
+    pool.register(0, report()).expect("a good node");
+    pool
+}
+
+fn report() -> NodeReport {
     let gpu = |number| Gpu { uuid: format!("g{number}"), name: "GPU".into(), memory: 1024 * MIB, reserve: 0 };
-    let report = NodeReport {
+    NodeReport {
         name: "a".into(),
         address: "a".into(),
         further: Vec::new(),
@@ -15,9 +20,30 @@ fn pool() -> Pool {
         oriond: String::new(),
         kept: 0,
         certificate: String::new(),
-    };
-    pool.register(0, report).expect("a good node");
-    pool
+    }
+}
+
+/// Its oriond is started again: who asks meanwhile may hope for it, for a while.
+#[test]
+fn a_node_that_has_just_left_is_hoped_for_for_a_while() {
+    let mut pool = pool();
+    let ask = Ask { vgpus: 4, ..Ask::default() };
+    let gone = NodeReport { gpus: Vec::new(), ..report() };
+    pool.register(1000, gone.clone()).expect("the same node");
+    assert_eq!(pool.may_give_within(&ask), Some(RETURNS_MS));
+    assert_eq!(pool.may_give_within(&Ask { vgpus: 5, ..Ask::default() }), None, "it never had as much");
+    // Saying so again makes it no younger.
+    pool.register(1000 + RETURNS_MS / 2, gone.clone()).expect("the same node");
+    pool.tick(999 + RETURNS_MS);
+    assert_eq!(pool.may_give_within(&ask), Some(RETURNS_MS));
+    pool.tick(1000 + RETURNS_MS);
+    assert_eq!(pool.may_give_within(&ask), None);
+    // It is back; and one that is to be empty is not hoped for.
+    pool.register(30_000, report()).expect("the same node");
+    assert_eq!(pool.may_give_within(&ask), Some(BACK_MS));
+    pool.drain(30_000, "a", true).expect("it is there");
+    pool.register(30_000, gone).expect("the same node");
+    assert_eq!(pool.may_give_within(&ask), None);
 }
 
 #[test]
@@ -41,10 +67,10 @@ fn a_look_shows_what_is_given_next_and_takes_nothing() {
     assert!(why(&pool, &of_blue).contains("no room for 3 vGPUs"), "{}", why(&pool, &of_blue));
     assert!(pool.take_changes().is_empty());
     // What others have given back, or red itself, may be given later; what no quota and no node allows is not.
-    assert!(pool.may_give_later(&ask) && pool.may_give_later(&of_blue));
-    assert!(
-        !pool.may_give_later(&Ask { vgpus: 4, ..ask.clone() }) && !pool.may_give_later(&Ask { vgpus: 5, ..of_blue })
-    );
+    assert_eq!([&ask, &of_blue].map(|ask| pool.may_give_within(ask)), [Some(BACK_MS); 2]);
+    for never in [Ask { vgpus: 4, ..ask.clone() }, Ask { vgpus: 5, ..of_blue }] {
+        assert_eq!(pool.may_give_within(&never), None, "{never}");
+    }
     // Who comes is behind who waits.
     let of_blue = Ask { vgpus: 2, tenant: "blue".into(), ..ask.clone() };
     let waits = Ask { wait_ms: 1, ..of_blue.clone() };

@@ -23,11 +23,12 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 /// Where there are others one that is stopped is not waited for as long.
 const ANSWER_OF_SEVERAL_TIMEOUT: Duration = Duration::from_secs(10);
-/// What a program has had that has just ended is back by then: the next one of a script, or of a tenant who may have one
-/// at a time, does not fail for it. Who says how long he waits is not in need of it.
-const BACK: Duration = Duration::from_secs(2);
-/// Between two looks whether it is: the first one, and the longest.
-const BACK_PAUSES: [Duration; 2] = [Duration::from_millis(25), Duration::from_millis(400)];
+/// Asking again for longer is worth a line.
+const QUIET: Duration = Duration::from_secs(2);
+/// No controller has a program ask again for longer.
+const AGAIN_MAX: Duration = Duration::from_secs(30);
+/// Between two times of asking again: the first one, and the longest.
+const AGAIN_PAUSES: [Duration; 2] = [Duration::from_millis(25), Duration::from_millis(400)];
 /// Between two rounds of asking all of them.
 const PAUSE: Duration = Duration::from_millis(250);
 /// A lease is a few hundred bytes, what is free and who holds the rest a few thousand.
@@ -39,7 +40,21 @@ enum Trouble {
     NotNow(String),
     /// Another controller leads; and what is said if that is not so.
     Elsewhere(String, String),
+    /// There is no room; who asks again for so long may find some.
+    Full(NoSession, Duration),
     Refused(NoSession),
+}
+
+/// Why nothing is given.
+struct Refused {
+    no: NoSession,
+    may_pass_within: Duration,
+}
+
+impl From<NoSession> for Refused {
+    fn from(no: NoSession) -> Refused {
+        Refused { no, may_pass_within: Duration::ZERO }
+    }
 }
 
 impl From<String> for Trouble {
@@ -67,12 +82,23 @@ pub fn ask(wanted: &Wanted, program: &str) -> Result<Granted, NoSession> {
             || super::reserve::ask(wanted, &client),
         )
     };
-    let (until, [mut pause, longest]) = (Instant::now() + BACK, BACK_PAUSES);
+    let (began, [mut pause, longest], mut has_said) = (Instant::now(), AGAIN_PAUSES, false);
     let (granted, why) = loop {
         match once() {
-            Err(no) if no.may_pass && wanted.wait.is_none() && Instant::now() < until => {}
-            Err(no) => return Err(NoSession { may_pass: false, ..no }),
             Ok(granted) => break granted,
+            // Who says how long he waits has waited.
+            Err(Refused { no, may_pass_within }) if wanted.wait.is_some() || began.elapsed() >= may_pass_within => {
+                return Err(no);
+            }
+            Err(Refused { no, may_pass_within }) => {
+                if may_pass_within > QUIET && !std::mem::replace(&mut has_said, true) {
+                    let seconds = may_pass_within.as_secs();
+                    crate::say!(
+                        "{}; a node of it has just gone and may come again, asking for {seconds} s at most (ORION_WAIT)",
+                        no.text
+                    );
+                }
+            }
         }
         std::thread::sleep(pause);
         pause = (2 * pause).min(longest);
@@ -90,7 +116,8 @@ pub fn look(wanted: &Wanted, program: &str) -> Result<Granted, NoSession> {
     let client = client(program);
     let question = wanted.question(&client, "");
     let of_reserve = || super::reserve::look(wanted, &client);
-    patiently(wanted, || round(wanted, "POST", "/look", &question, None), of_reserve).map(|(would, _)| would)
+    let seen = patiently(wanted, || round(wanted, "POST", "/look", &question, None), of_reserve);
+    seen.map(|(would, _)| would).map_err(|refused| refused.no)
 }
 
 /// Asks as long as no controller is reached that leads; then this node may have some of its own, and with it comes why.
@@ -98,14 +125,15 @@ fn patiently(
     wanted: &Wanted,
     round: impl Fn() -> Result<(Object, Line), Trouble>,
     of_reserve: impl Fn() -> Option<Result<Granted, String>>,
-) -> Result<(Granted, Option<String>), NoSession> {
+) -> Result<(Granted, Option<String>), Refused> {
     let patience = wanted.wait_for_controller();
     let until = Instant::now() + patience;
     let mut has_said = false;
     loop {
         let why = match round() {
-            Ok((answer, line)) => return granted(wanted, &answer, line).map(|granted| (granted, None)),
-            Err(Trouble::Refused(no)) => return Err(no),
+            Ok((answer, line)) => return Ok((granted(wanted, &answer, line)?, None)),
+            Err(Trouble::Full(no, may_pass_within)) => return Err(Refused { no, may_pass_within }),
+            Err(Trouble::Refused(no)) => return Err(no.into()),
             Err(Trouble::NotNow(why) | Trouble::Elsewhere(_, why)) => why,
         };
         let why = match of_reserve() {
@@ -116,7 +144,7 @@ fn patiently(
         if Instant::now() >= until {
             let hint = "is orion-controller running there, and is ORION_CONTROLLER (or controller_addr in client.conf) \
                         right?";
-            return Err(format!("{why}; {hint}").into());
+            return Err(NoSession::from(format!("{why}; {hint}")).into());
         }
         if !std::mem::replace(&mut has_said, true) {
             let seconds = patience.as_secs();
@@ -266,8 +294,12 @@ fn exchange(
                 (307, Some(leader)) => Err(Trouble::Elsewhere(leader.clone(), text)),
                 (503, _) => Err(Trouble::NotNow(text)),
                 _ => {
-                    let may_pass = object.get("may_pass").is_some_and(|value| value == "true");
-                    Err(Trouble::Refused(NoSession { refused, may_pass, text }))
+                    let no = NoSession { refused, ..text.into() };
+                    let within = object.get("may_pass_ms").and_then(|ms| ms.parse().ok()).map(Duration::from_millis);
+                    Err(match within {
+                        Some(within) => Trouble::Full(no, within.min(AGAIN_MAX)),
+                        None => Trouble::Refused(no),
+                    })
                 }
             }
         }

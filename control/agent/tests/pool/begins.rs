@@ -153,3 +153,25 @@ fn a_program_that_is_sent_to_an_oriond_of_which_the_controller_does_not_know_yet
     }
     scene.wait_for_free(4);
 }
+
+/// The controller has heard that it is gone, and there is no other node.
+#[test]
+fn a_program_that_asks_while_an_oriond_is_started_again_has_its_vgpus_a_moment_later() {
+    let mut scene = Scene::new(&["a"], "", false);
+    let port = scene.nodes[0].address.strip_prefix("tcp:").expect("over TCP").to_owned();
+    scene.nodes[0].oriond.kill();
+    let all = |scene: &Scene| scene.http("GET", "/devices?res=nvidia_cuda", "").1;
+    wait_until("the controller's hearing that it is gone", || all(&scene) == "nvidia_cuda=0");
+    let path = scene.path("program", "said");
+    let said = std::fs::File::create(&path).expect("creating it");
+    let program = scene.program(&[]).stdout(Stdio::piped()).stderr(said).spawn().expect("it starts");
+    let said = || std::fs::read_to_string(&path).unwrap_or_default();
+    wait_until("its asking again", || {
+        said().contains("no node with a GPU has reported")
+            && said().contains("; a node of it has just gone and may come again, asking for 15 s at most (ORION_WAIT)")
+    });
+    scene.nodes[0].oriond = scene.start_oriond("a", &port);
+    assert_eq!(text(&program.wait_with_output().expect("it ends")).0, vgpus(1, 512), "{}", said());
+    assert_eq!(said().lines().count(), 1, "{}", said());
+    scene.wait_for_free(4);
+}
