@@ -71,7 +71,8 @@ fn run(cli: Cli) -> Result<(), String> {
     let reserve = cli.reserve_vgpus.map(|_| open_reserve(&cli)).transpose()?;
     let reserve = reserve.as_deref();
     info!("Connecting to Orion Controller {}", controller.address());
-    let (mut told, mut has_served, mut is_gone) = (Told::default(), false, false);
+    let (mut told, mut told_of_controller) = (Told::default(), Told::default());
+    let (mut has_served, mut is_gone) = (false, false);
     loop {
         let failed = match Oriond::connect(&cli.pool).and_then(|mut oriond| Ok((oriond.who()?, oriond))) {
             Ok((server, oriond)) => {
@@ -93,10 +94,12 @@ fn run(cli: Cli) -> Result<(), String> {
             }
         };
         // Whoever is told that nothing is there places nothing there, and what ran there is over. One that was never
-        // this agent's may be another's, which knows more of it; of one that is silent the controller hears nothing.
+        // this agent's may be another's, which knows more of it, and one that is silent may still be there: then
+        // nothing is changed, and it is seen whether the controller will have this node.
         is_gone |= has_served && failed.is_gone;
-        if is_gone && let Err(why) = controller.register(&report) {
-            told.tell(&why.to_string());
+        match if is_gone { controller.register(&report) } else { controller.prepare(&report) } {
+            Ok(_) => told_of_controller.again(),
+            Err(why) => told_of_controller.tell(&why.to_string()),
         }
         std::thread::sleep(PAUSE);
     }
