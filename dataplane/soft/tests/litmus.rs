@@ -22,11 +22,17 @@ fn steps(n: u32) -> u32 {
 /// A module with one kernel, `k`, of four parameters that registers a0 to a3 (64 bits) hold at its start. Where a3 is
 /// not zero, it is that of a zero at which the blocks of the launch meet first.
 fn kernel(body: &str) -> Gpu {
-    let mut text = String::from(
+    kernel_with("", body)
+}
+
+/// The same, with what is said ahead of a kernel's body.
+fn kernel_with(directives: &str, body: &str) -> Gpu {
+    let mut text = format!(
         ".version 8.4\n.target sm_90\n.address_size 64\n.visible .entry k(.param .u64 p0, \
          .param .u64 p1, .param .u64 p2, \
-         .param .u64 p3)\n{\n.reg .pred %p<16>;\n.reg .b16 %h<32>;\n.reg .b32 %r<64>;\n.reg .b64 %x<64>, %a<4>;\n\
-         .reg .b128 %q<8>;\n",
+         .param .u64 p3)\n{directives}\n{{\n.reg .pred %p<16>;\n\
+         .reg .b16 %h<32>;\n.reg .b32 %r<64>;\n.reg .b64 %x<64>, %a<4>;\n\
+         .reg .b128 %q<8>;\n"
     );
     for i in 0..4 {
         writeln!(text, "ld.param.u64 %a{i}, [p{i}];").unwrap();
@@ -227,61 +233,192 @@ fn a_location_never_goes_back() {
     }
 }
 
-/// Each of two blocks writes its own location of a step and reads the other's; a0 holds the
-/// locations, a1 what was read.
-fn buffered_steps(write_and_read: &str, blocks: u32, rows: u64) -> Vec<Vec<u32>> {
-    let n = steps(600);
-    let row = u64::from(n) * 32 * 4;
-    let g = kernel(&format!(
-        "{START}mul.lo.u64 %x10, %a2, 128;\nmad.wide.u32 %x11, %r1, 4, %a0;\nmad.wide.u32 %x12, %r1, 4, %a1;\nSTEP:\n\
-         add.u64 %x13, %x11, %x10;\nadd.u64 %x14, %x12, %x10;\n{write_and_read}\nadd.u64 %x11, %x11, 128;\n\
-         add.u64 %x12, %x12, 128;\nadd.u32 %r8, %r8, 1;\nsetp.lt.u32 %p1, %r8, %r2;\n@%p1 bra STEP;\n"
-    ));
-    let zeroes = || Buffer::<u32>::zeroed((rows * row / 4) as usize);
-    let (memory, seen) = (zeroes(), zeroes());
-    run(&g, blocks, memory.at, seen.at, n);
-    seen.read().chunks((row / 4) as usize).map(<[u32]>::to_vec).collect()
+/// Who the two or four are that share locations: blocks, blocks of a cluster, or warps of a block, as a scope has it.
+#[derive(Clone, Copy)]
+struct Among {
+    scope: &'static str,
+    /// As the older fence has it, which knows no clusters.
+    level: Option<&'static str>,
 }
 
-#[test]
-fn a_fence_between_them_keeps_a_load_behind_a_store() {
-    for fence in ["fence.sc.gpu", "fence.sc.sys", "fence.sc.cluster", "membar.gl", "membar.sys"] {
-        for order in ["", ".relaxed.gpu", ".volatile"] {
-            let seen = buffered_steps(
-                &format!(
-                    "selp.b64 %x15, %x13, %x11, %p0;\nselp.b64 %x16, %x11, %x13, %p0;\n\
-                     selp.b64 %x17, %x14, %x12, %p0;\n\
-                     st{order}.u32 [%x15], 1;\n{fence};\nld{order}.u32 %r3, [%x16];\nst.u32 [%x17], %r3;"
-                ),
-                2,
-                2,
-            );
-            let both_missed = seen[0].iter().zip(&seen[1]).filter(|(a, b)| **a == 0 && **b == 0).count();
-            assert_eq!(both_missed, 0, "{fence} between st{order} and ld{order}");
+const SCOPES: [Among; 4] = [
+    Among { scope: "cta", level: Some("cta") },
+    Among { scope: "cluster", level: None },
+    Among { scope: "gpu", level: Some("gl") },
+    Among { scope: "sys", level: Some("sys") },
+];
+
+impl Among {
+    fn fences(self) -> Vec<String> {
+        let old = self.level.map(|level| format!("membar.{level};"));
+        old.into_iter().chain([format!("fence.sc.{};", self.scope)]).collect()
+    }
+}
+
+/// How wide a location is and what its accesses are: a store of ones, and a load that leaves 1 in a register, or 0, or
+/// 2 of a vector that is torn.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Form {
+    U32,
+    U64,
+    V4U32,
+    V2U64,
+    B128,
+    Atom32,
+    Atom64,
+}
+
+const FORMS_OF_ONES: [Form; 7] =
+    [Form::U32, Form::U64, Form::V4U32, Form::V2U64, Form::B128, Form::Atom32, Form::Atom64];
+
+/// Makes the ones that stores store.
+const ONES: &str = "mov.u32 %r20, 1;\nmov.u64 %x20, 1;\nmov.b128 %q0, {%x20, %x20};\n";
+
+impl Form {
+    fn bytes(self) -> u32 {
+        match self {
+            Form::U32 | Form::Atom32 => 4,
+            Form::U64 | Form::Atom64 => 8,
+            _ => 16,
+        }
+    }
+
+    fn is_atomic(self) -> bool {
+        matches!(self, Form::Atom32 | Form::Atom64)
+    }
+
+    fn is_vector(self) -> bool {
+        self.bytes() == 16
+    }
+
+    /// One instruction.
+    fn put(self, order: &str, at: &str) -> String {
+        match self {
+            Form::U32 => format!("st{order}.u32 [{at}], %r20;"),
+            Form::U64 => format!("st{order}.u64 [{at}], %x20;"),
+            Form::V4U32 => format!("st{order}.v4.u32 [{at}], {{%r20, %r20, %r20, %r20}};"),
+            Form::V2U64 => format!("st{order}.v2.u64 [{at}], {{%x20, %x20}};"),
+            Form::B128 => format!("st{order}.b128 [{at}], %q0;"),
+            Form::Atom32 => format!("atom.exch{order}.b32 %r26, [{at}], %r20;"),
+            Form::Atom64 => format!("atom.exch{order}.b64 %x26, [{at}], %x20;"),
+        }
+    }
+
+    fn get(self, order: &str, to: &str, at: &str) -> String {
+        let narrow = format!("cvt.u32.u64 {to}, %x21;");
+        match self {
+            Form::U32 => format!("ld{order}.u32 {to}, [{at}];"),
+            Form::U64 => format!("ld{order}.u64 %x21, [{at}];\n{narrow}"),
+            Form::V4U32 => format!(
+                "ld{order}.v4.u32 {{%r21, %r22, %r23, %r24}}, [{at}];\nmov.u32 {to}, %r21;\n\
+                 setp.ne.u32 %p7, %r21, %r22;\n@!%p7 setp.ne.u32 %p7, %r21, %r23;\n\
+                 @!%p7 setp.ne.u32 %p7, %r21, %r24;\n@%p7 mov.u32 {to}, 2;"
+            ),
+            Form::V2U64 => format!(
+                "ld{order}.v2.u64 {{%x21, %x22}}, [{at}];\n{narrow}\nsetp.ne.u64 %p7, %x21, %x22;\n\
+                 @%p7 mov.u32 {to}, 2;"
+            ),
+            Form::B128 => format!(
+                "ld{order}.b128 %q1, [{at}];\nmov.b128 {{%x21, %x22}}, %q1;\n{narrow}\nsetp.ne.u64 %p7, %x21, %x22;\n\
+                 @%p7 mov.u32 {to}, 2;"
+            ),
+            Form::Atom32 => format!("atom.add{order}.u32 {to}, [{at}], 0;"),
+            Form::Atom64 => format!("atom.add{order}.u64 %x21, [{at}], 0;\n{narrow}"),
         }
     }
 }
 
-/// Blocks 0 and 1 write a location each, blocks 2 and 3 read both in opposite order.
+/// Each of `actors` does so in each step, with two locations of this form (at x11 and x13) and two places for what it
+/// has read (at x12 and x14), which this answers. Its own number is r0, p0 whether it is not 0.
+fn buffered_steps(write_and_read: &str, actors: u32, among: Among, form: Form) -> [Vec<u32>; 2] {
+    let (n, bytes) = (steps(100), form.bytes());
+    let (directives, own) = match among.scope {
+        "cta" => (String::new(), "shr.u32 %r0, %r1, 5;\nand.b32 %r1, %r1, 31;\n"),
+        "cluster" => (format!(".explicitcluster\n.reqnctapercluster {actors}, 1, 1"), ""),
+        _ => (String::new(), ""),
+    };
+    let g = kernel_with(
+        &directives,
+        &format!(
+            "{own}{START}{ONES}mad.wide.u32 %x11, %r1, {bytes}, %a0;\nmad.wide.u32 %x12, %r1, 4, %a1;\n\
+             mad.lo.u64 %x13, %a2, {row}, %x11;\nmad.lo.u64 %x14, %a2, 128, %x12;\nSTEP:\n{write_and_read}\n\
+             add.u64 %x11, %x11, {row};\nadd.u64 %x13, %x13, {row};\nadd.u64 %x12, %x12, 128;\n\
+             add.u64 %x14, %x14, 128;\nadd.u32 %r8, %r8, 1;\nsetp.lt.u32 %p1, %r8, %r2;\n@%p1 bra STEP;\n",
+            row = 32 * bytes,
+        ),
+    );
+    let words = (n * 32) as usize;
+    let (memory, seen) = (Buffer::<u32>::zeroed(2 * words * bytes as usize / 4), Buffer::<u32>::zeroed(2 * words));
+    let (blocks, threads) = if among.scope == "cta" { (1, 32 * actors) } else { (actors, 32) };
+    let met = Buffer::<u64>::zeroed(1);
+    ok(g.launch("k", blocks, threads, 0, &mut args![memory.at, seen.at, u64::from(n), met.at]));
+    ok(g.sync());
+    let seen = seen.read();
+    [seen[..words].to_vec(), seen[words..].to_vec()]
+}
+
+/// Each of two writes its own location and reads the other's.
+#[test]
+fn a_fence_between_them_keeps_a_load_behind_a_store() {
+    for among in SCOPES {
+        let scope = among.scope;
+        let relaxed = format!(".relaxed.{scope}");
+        let pairs = [("", ""), (".volatile", ".volatile"), (&relaxed, &relaxed)];
+        let halves = [format!(".release.{scope}"), format!(".acquire.{scope}")];
+        for (fence, form) in among.fences().iter().flat_map(|fence| FORMS_OF_ONES.map(|form| (fence, form))) {
+            let of_form = match form {
+                _ if form.is_vector() => pairs.to_vec(),
+                _ if form.is_atomic() => vec![pairs[2], (&*halves[0], &*halves[1])],
+                _ => [&pairs[..], &[(&*halves[0], &*halves[1])]].concat(),
+            };
+            for (store, load) in of_form {
+                let (put, get) = (form.put(store, "%x15"), form.get(load, "%r3", "%x16"));
+                let body = format!(
+                    "selp.b64 %x15, %x13, %x11, %p0;\nselp.b64 %x16, %x11, %x13, %p0;\n\
+                     selp.b64 %x17, %x14, %x12, %p0;\n{put}\n{fence}\n{get}\nst.u32 [%x17], %r3;"
+                );
+                let [first, second] = buffered_steps(&body, 2, among, form);
+                let is_wrong = |(a, b): &(&u32, &u32)| **a > 1 || **b > 1 || (**a, **b) == (0, 0);
+                let wrong = first.iter().zip(&second).filter(is_wrong).count();
+                assert_eq!(wrong, 0, "{fence} between st{store} and ld{load} of {form:?} in one {scope}");
+            }
+        }
+    }
+}
+
+/// Two write a location each, two others read both in opposite order.
 #[test]
 fn two_readers_agree_on_the_order_of_two_writes() {
-    for (load, fence) in [("ld.acquire.gpu", ""), ("ld.relaxed.sys", "fence.sc.sys;"), ("ld.volatile", "membar.gl;")] {
-        let n = steps(600) as usize * 32;
-        let seen = buffered_steps(
-            &format!(
-                "setp.eq.u32 %p3, %r0, 0;\nsetp.eq.u32 %p4, %r0, 1;\nsetp.eq.u32 %p5, %r0, 2;\n\
-                 setp.eq.u32 %p6, %r0, 3;\n\
-                 @%p3 st.relaxed.gpu.u32 [%x11], 1;\n@%p4 st.relaxed.gpu.u32 [%x13], 1;\n\
-                 selp.b64 %x15, %x11, %x13, %p5;\nselp.b64 %x16, %x13, %x11, %p5;\n{load}.u32 %r3, [%x15];\n{fence}\n\
-                 {load}.u32 %r4, [%x16];\nshl.b32 %r4, %r4, 1;\nor.b32 %r3, %r3, %r4;\n\
-                 @%p5 st.u32 [%x12], %r3;\n@%p6 st.u32 [%x14], %r3;"
-            ),
-            4,
-            2,
-        );
-        // First written and second not, for both readers: each saw the write first that the other saw last.
-        let torn = (0..n).filter(|&i| seen[0][i] == 1 && seen[1][i] == 1).count();
-        assert_eq!(torn, 0, "{load} {fence}");
+    for among in SCOPES {
+        let scope = among.scope;
+        let (relaxed, acquire) = (format!(".relaxed.{scope}"), format!(".acquire.{scope}"));
+        for form in FORMS_OF_ONES {
+            let mut ways: Vec<(&str, String)> = among.fences().into_iter().map(|fence| (&*relaxed, fence)).collect();
+            if !form.is_atomic() {
+                ways.extend(among.fences().into_iter().map(|fence| (".volatile", fence)));
+            }
+            if !form.is_vector() {
+                ways.push((&acquire, String::new()));
+            }
+            for (load, fence) in ways {
+                let (one, other) = (form.put(&relaxed, "%x11"), form.put(&relaxed, "%x13"));
+                let (first, second) = (form.get(load, "%r3", "%x15"), form.get(load, "%r4", "%x16"));
+                let body = format!(
+                    "setp.eq.u32 %p3, %r0, 0;\nsetp.eq.u32 %p4, %r0, 1;\nsetp.eq.u32 %p5, %r0, 2;\n\
+                     setp.eq.u32 %p6, %r0, 3;\n@%p3 {one}\n@%p4 {other}\n\
+                     selp.b64 %x15, %x11, %x13, %p5;\nselp.b64 %x16, %x13, %x11, %p5;\n{first}\n{fence}\n{second}\n\
+                     shl.b32 %r4, %r4, 2;\nor.b32 %r3, %r3, %r4;\n@%p5 st.u32 [%x12], %r3;\n@%p6 st.u32 [%x14], %r3;"
+                );
+                let [of_one, of_other] = buffered_steps(&body, 4, among, form);
+                // First written and second not, for both: each saw the write first that the other saw last.
+                let is_wrong = |(a, b): &(&u32, &u32)| {
+                    let is_torn = |v: u32| v & 3 > 1 || v >> 2 > 1;
+                    is_torn(**a) || is_torn(**b) || (**a, **b) == (1, 1)
+                };
+                let wrong = of_one.iter().zip(&of_other).filter(is_wrong).count();
+                assert_eq!(wrong, 0, "ld{load} {fence} of {form:?} in one {scope}");
+            }
+        }
     }
 }
 
