@@ -343,7 +343,7 @@ fn begin(client: &mut Client, a: &mut Arsenal) -> Result<(), String> {
     };
     let module = own(Kind::Module, 0);
     let image = Payload::Inline(Bytes::from(PTX));
-    let load = ModuleLoadData { module: module.into(), image, options: List::default() };
+    let load = ModuleLoadData { module: module.into(), image, options: List::default(), owner: c"".into() };
     call(client, ModuleLoadData::OP, &body(&load))?;
     for (i, name) in [c"noop", c"fill", c"increment", c"follow"].into_iter().enumerate() {
         let function = own(Kind::Function, i as u32).into();

@@ -2,6 +2,7 @@
 
 // UNSAFETY: an image arrives as a bare pointer whose length is inside it.
 
+use std::cell::RefCell;
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::Arc;
 
@@ -29,6 +30,34 @@ pub struct Text {
     pub ptx: Arc<String>,
     /// A compiler wrote it, for this device or one like it: what is wrong with it is what the software GPU lacks.
     pub compiled: bool,
+    /// The name of the file that the program has it in, as far as that is known.
+    pub owner: String,
+}
+
+/// Of a file's name, what is told.
+const OWNER_CHARS_MAX: usize = 100;
+
+thread_local! {
+    static OWNER: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+/// What images this thread loads in `work` are of a file of this name, which lines about them tell. A server says so
+/// for its client, who has the file.
+pub fn of_file<T>(name: &str, work: impl FnOnce() -> T) -> T {
+    let told = name.chars().filter(|c| !c.is_control()).take(OWNER_CHARS_MAX).collect();
+    let before = OWNER.replace(told);
+    let done = work();
+    OWNER.set(before);
+    done
+}
+
+fn owner() -> String {
+    OWNER.with_borrow(Clone::clone)
+}
+
+/// ` from libx.so`, or nothing where the file is not known.
+pub fn from(owner: &str) -> String {
+    if owner.is_empty() { String::new() } else { format!(" from {owner}") }
 }
 
 /// The text of an image in memory.
@@ -60,7 +89,9 @@ pub unsafe fn ptx_at(image: *const c_void) -> R<Text> {
         ELF_MAGIC => {
             // SAFETY: the header of an ELF file is 64 bytes long.
             let header = unsafe { image.cast::<[u8; 64]>().read_unaligned() };
-            Err(no_ptx("a cubin", cubin_runs(&header)))
+            // SAFETY: the header says that there are so many bytes, and the caller that the file is whole.
+            let file = unsafe { std::slice::from_raw_parts(image.cast::<u8>(), cubin_bytes(&header)) };
+            Err(no_ptx_in_cubin(file))
         }
         _ => {
             // SAFETY: what is not binary is NUL-terminated text.
@@ -114,9 +145,9 @@ fn linked(parts: &[&[u8]]) -> R<Text> {
         }
     }
     if texts.is_empty() {
-        Err(no_ptx("the image", false))
+        Err(no_ptx("the image", None, false))
     } else {
-        Ok(Text { ptx: Arc::new(texts.join(link::NEXT)), compiled: true })
+        Ok(Text { ptx: Arc::new(texts.join(link::NEXT)), compiled: true, owner: owner() })
     }
 }
 
@@ -135,21 +166,27 @@ pub fn ptx_in(bytes: &[u8]) -> R<Text> {
             let head = field(bytes, 6, 2).ok_or(CUDA_ERROR_INVALID_IMAGE)? as usize;
             text_of(&entries(bytes.get(head..).ok_or(CUDA_ERROR_INVALID_IMAGE)?)?)
         }
-        ELF_MAGIC => Err(no_ptx("a cubin", bytes.first_chunk::<64>().is_some_and(cubin_runs))),
+        ELF_MAGIC => Err(no_ptx_in_cubin(bytes)),
         _ => plain_text(bytes[..bytes.iter().position(|&b| b == 0).unwrap_or(bytes.len())].to_vec()),
     }
 }
 
 fn plain_text(bytes: Vec<u8>) -> R<Text> {
     String::from_utf8(bytes)
-        .map(|ptx| Text { ptx: Arc::new(ptx), compiled: false })
+        .map(|ptx| Text { ptx: Arc::new(ptx), compiled: false, owner: owner() })
         .map_err(|_| CUDA_ERROR_INVALID_IMAGE)
 }
 
+fn no_ptx_in_cubin(file: &[u8]) -> CUresult {
+    no_ptx("the cubin", first_kernel(file), file.first_chunk::<64>().is_some_and(cubin_runs))
+}
+
 /// `runs` says that the device that the software GPU stands for would run the image, as it has machine code for it.
-fn no_ptx(what: &str, runs: bool) -> CUresult {
+fn no_ptx(what: &str, kernel: Option<String>, runs: bool) -> CUresult {
+    let kernel = kernel.map_or_else(String::new, |k| format!(" with kernel {k}"));
+    let from = from(&owner());
     crate::say::say(&format!(
-        "{what} has no PTX, which is what the software GPU runs; build with \
+        "{what}{from}{kernel} has no PTX, which is what the software GPU runs; build with \
          -gencode arch=compute_75,code=compute_75 (or for any other target); cuBLAS has PTX for devices that it does \
          not know, as with orion-run --capability 13.0 (ORION_SOFT_CAPABILITY)"
     ));
@@ -157,6 +194,19 @@ fn no_ptx(what: &str, runs: bool) -> CUresult {
         context::lacks();
     }
     CUDA_ERROR_NO_BINARY_FOR_GPU
+}
+
+/// The bytes of an ELF file up to the end of its tables, which are behind its names.
+fn cubin_bytes(header: &[u8; 64]) -> usize {
+    let table = |place, entry, count| {
+        let [place, bytes, count] =
+            [(place, 8), (entry, 2), (count, 2)].map(|(at, n)| field(header, at, n).unwrap_or(0));
+        place.saturating_add(bytes * count)
+    };
+    match table(32, 54, 56).max(table(40, 58, 60)) {
+        end if end > TEXT_BYTES_MAX as u64 => header.len(),
+        end => header.len().max(end as usize),
+    }
 }
 
 /// Whether the device that the software GPU stands for runs the machine code behind an ELF header.
@@ -283,11 +333,15 @@ fn best_ptx<'a, 'b>(all: &'a [Entry<'b>]) -> Option<&'a Entry<'b>> {
 }
 
 fn text_of(all: &[Entry]) -> R<Text> {
-    Ok(Text { ptx: Arc::new(text(best_for(all)?)?), compiled: true })
+    Ok(Text { ptx: Arc::new(text(best_for(all)?)?), compiled: true, owner: owner() })
 }
 
 fn best_for<'a, 'b>(all: &'a [Entry<'b>]) -> R<&'a Entry<'b>> {
-    best_ptx(all).ok_or_else(|| no_ptx(&named(all), has_code_for_this(all)))
+    best_ptx(all).ok_or_else(|| {
+        let cubins = all.iter().filter(|e| e.kind == KIND_CUBIN);
+        let kernel = cubins.filter_map(|e| first_kernel(&e.unpack().ok()?)).next();
+        no_ptx(&named(all), kernel, has_code_for_this(all))
+    })
 }
 
 fn text(entry: &Entry) -> R<String> {
@@ -296,16 +350,13 @@ fn text(entry: &Entry) -> R<String> {
     String::from_utf8(text).map_err(|_| CUDA_ERROR_INVALID_IMAGE)
 }
 
-/// A fat binary in words: what it holds, and a kernel of it.
+/// A fat binary in words: what it holds.
 fn named(all: &[Entry]) -> String {
     let of = |kind| all.iter().filter(move |e| e.kind == kind).map(|e| e.sm.to_string()).collect::<Vec<_>>();
     let holds = |what: &str, sms: Vec<String>| {
         if sms.is_empty() { format!("no {what}") } else { format!("{what} for {}", sms.join(", ")) }
     };
-    let cubins = all.iter().filter(|e| e.kind == KIND_CUBIN);
-    let kernel = cubins.filter_map(|e| first_kernel(&e.unpack().ok()?)).next();
-    let kernel = kernel.map_or_else(String::new, |k| format!(" with kernel {k},"));
-    format!("the fat binary{kernel} of {} and {},", holds("machine code", of(KIND_CUBIN)), holds("PTX", of(KIND_PTX)))
+    format!("the fat binary ({}, {})", holds("machine code", of(KIND_CUBIN)), holds("PTX", of(KIND_PTX)))
 }
 
 /// The name of a kernel in machine code, each of which has a section called after it.

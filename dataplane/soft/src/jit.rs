@@ -72,7 +72,7 @@ const PTX_MAJOR_MAX: u32 = 9;
 
 pub(crate) fn parse_ptx(text: &image::Text, jit: &Jit) -> R<Arc<parse::Module>> {
     let fail = |message: String, code| {
-        say::say(&format!("PTX rejected: {message}"));
+        say::say(&format!("PTX{} rejected: {message}", image::from(&text.owner)));
         jit.report(&message);
         if text.compiled {
             context::lacks();
@@ -86,7 +86,7 @@ pub(crate) fn parse_ptx(text: &image::Text, jit: &Jit) -> R<Arc<parse::Module>> 
         }
         Ok(m) => {
             jit.succeeded();
-            Ok(Arc::new(m))
+            Ok(Arc::new(parse::Module { owner: text.owner.clone(), ..m }))
         }
         Err(message) => fail(message, CUDA_ERROR_INVALID_PTX),
     }
@@ -105,9 +105,10 @@ fn syntax(text: &image::Text) -> Result<parse::Module, String> {
 
 pub(crate) fn read_file(name: *const c_char) -> R<image::Text> {
     // SAFETY: the caller's string.
-    let name = unsafe { text(name)? };
-    let bytes = std::fs::read(name).map_err(|_| CUDA_ERROR_FILE_NOT_FOUND)?;
-    image::ptx_in(&bytes)
+    let path = unsafe { text(name)? };
+    let bytes = std::fs::read(&path).map_err(|_| CUDA_ERROR_FILE_NOT_FOUND)?;
+    let name = std::path::Path::new(&path).file_name().unwrap_or_default().to_string_lossy();
+    image::of_file(&name, || image::ptx_in(&bytes))
 }
 
 pub(crate) fn no_jit() -> Jit {

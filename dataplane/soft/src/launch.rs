@@ -83,7 +83,7 @@ impl KernelLaunch {
         }
         if let Some(why) = &func.unsupported {
             c.fail(CUDA_ERROR_LAUNCH_FAILED);
-            return refuse_for("cuLaunchKernel", &format!("kernel {}", func.name), why);
+            return refuse_for("cuLaunchKernel", &self.function.told(), why);
         }
         if self.cooperative {
             let fits = blocks_per_sm(&self.function, threads, self.shared) * SM_COUNT;
@@ -130,7 +130,7 @@ impl KernelLaunch {
                 context: c.id,
                 start: Start::default(),
             },
-            &func.name,
+            || self.function.told(),
         );
         if workspace != 0 {
             vram::free(workspace);
@@ -205,13 +205,13 @@ pub fn fault_code(f: &Fault) -> CUresult {
 }
 
 /// Logs why a kernel stopped; the application only gets the code.
-pub fn log_fault(kernel: &str, f: &Fault) {
-    say::say(&format!("kernel {kernel}: {} (PTX line {})", f.what, f.line));
+fn log_fault(kernel: &str, f: &Fault) {
+    say::say(&format!("{kernel}: {} (PTX line {})", f.what, f.line));
 }
 
-pub fn run_launch(l: Launch, name: &str) -> R {
+pub fn run_launch(l: Launch, kernel: impl Fn() -> String) -> R {
     grid::run(l).map_err(|f| {
-        log_fault(name, &f);
+        log_fault(&kernel(), &f);
         fault_code(&f)
     })
 }

@@ -18,7 +18,7 @@ use crate::ptx::isa::operand::{Space, Ty};
 use crate::ptx::isa::program::{Func, Param, function_address};
 use crate::ptx::parse::{self, Init, Linkage};
 use crate::vram::{self, Kind};
-use crate::{device, memory};
+use crate::{device, image, memory};
 
 pub struct Module {
     pub context: u64,
@@ -49,6 +49,11 @@ impl Function {
     /// The kernel in its code.
     pub fn func(&self) -> &Func {
         &self.code().program.funcs[self.index as usize]
+    }
+
+    /// `kernel K from libx.so`.
+    pub fn told(&self) -> String {
+        format!("kernel {}{}", self.declared().name, image::from(&self.source.ast.owner))
     }
 
     /// What the text says ahead of the kernel's body.

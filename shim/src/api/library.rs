@@ -10,8 +10,8 @@ use orion_wire::handle::{Handle, Kind};
 use crate::answer::write;
 use crate::api::execution::{cuFuncGetName, cuFuncGetParamInfo};
 use crate::objects::function::{function, set_cache_config};
-use crate::objects::image;
 use crate::objects::module::{file, find, global, load, loaded, module_of, name_of, names, unload, write_global};
+use crate::objects::{image, owner};
 use crate::report::refuse;
 use crate::session::attached::session;
 use crate::session::context::current_active;
@@ -125,7 +125,7 @@ pub unsafe fn cuLibraryLoadData(
         let bytes = unsafe { image::bytes(code) }?;
         // SAFETY: the caller's promise: two arrays of `jit_count` elements.
         let mut options = unsafe { jit::Options::from_raw(jit_count, jit_options, jit_values) }?;
-        load(Kind::Library, &bytes, &mut options).map(|h| h as CUlibrary)
+        load(Kind::Library, &bytes, &owner::of(code, &bytes), &mut options).map(|h| h as CUlibrary)
     })();
     // SAFETY: the caller's promise.
     unsafe { write(library, answer) }
@@ -146,10 +146,11 @@ pub unsafe fn cuLibraryLoadFromFile(
 ) -> CUresult {
     let answer = (|| {
         // SAFETY: the caller's promise.
-        let bytes = file(unsafe { name_of(name) }?)?;
+        let name = unsafe { name_of(name) }?;
+        let bytes = file(name)?;
         // SAFETY: the caller's promise: two arrays of `jit_count` elements.
         let mut options = unsafe { jit::Options::from_raw(jit_count, jit_options, jit_values) }?;
-        load(Kind::Library, &bytes, &mut options).map(|h| h as CUlibrary)
+        load(Kind::Library, &bytes, &owner::name(name), &mut options).map(|h| h as CUlibrary)
     })();
     // SAFETY: the caller's promise.
     unsafe { write(library, answer) }

@@ -10,10 +10,10 @@ use orion_transport::environment;
 use orion_wire::handle::{Handle, Kind};
 
 use crate::answer::{code, put, write};
-use crate::objects::image;
 use crate::objects::module::{
     file, find, functions_of, global, load, load_image, name_of, names, unload, write_global,
 };
+use crate::objects::{image, owner};
 use crate::session::device::facts;
 use crate::state::jit;
 
@@ -45,7 +45,7 @@ pub unsafe fn cuModuleLoadDataEx(
         let bytes = unsafe { image::bytes(image) }?;
         // SAFETY: the caller's promise: two arrays of `count` elements.
         let mut options = unsafe { jit::Options::from_raw(count, options, values) }?;
-        load(Kind::Module, &bytes, &mut options).map(|h| h as CUmodule)
+        load(Kind::Module, &bytes, &owner::of(image, &bytes), &mut options).map(|h| h as CUmodule)
     })();
     // SAFETY: the caller's promise.
     unsafe { write(module, answer) }
@@ -56,8 +56,8 @@ pub unsafe fn cuModuleLoadDataEx(
 pub unsafe fn cuModuleLoad(module: *mut CUmodule, name: *const c_char) -> CUresult {
     let answer = (|| {
         // SAFETY: the caller's promise.
-        let bytes = file(unsafe { name_of(name) }?)?;
-        load(Kind::Module, &bytes, &mut jit::Options::default()).map(|h| h as CUmodule)
+        let name = unsafe { name_of(name) }?;
+        load(Kind::Module, &file(name)?, &owner::name(name), &mut jit::Options::default()).map(|h| h as CUmodule)
     })();
     // SAFETY: the caller's promise.
     unsafe { write(module, answer) }

@@ -11,5 +11,6 @@ pub mod handles;
 pub mod image;
 pub mod memory;
 pub mod module;
+pub mod owner;
 pub mod stream;
 pub mod synchronize;

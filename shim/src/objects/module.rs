@@ -16,7 +16,7 @@ use orion_wire::message::module::{ModuleLoadDataReply, ModuleUnload};
 use orion_wire::{Fault, Reader};
 
 use crate::memory::payload::Payload;
-use crate::objects::image;
+use crate::objects::{image, owner};
 use crate::report::refuse;
 use crate::session::attached::session;
 use crate::session::call::{call, call_any, post};
@@ -65,8 +65,9 @@ pub unsafe fn name_of(name: *const c_char) -> Result<&'static CStr, CUresult> {
     Ok(unsafe { CStr::from_ptr(name) })
 }
 
-/// Loads an image as a module (needs a context) or as a library (does not).
-pub fn load(kind: Kind, bytes: &[u8], options: &mut jit::Options) -> Result<u64, CUresult> {
+/// Loads an image as a module (needs a context) or as a library (does not). `owner` is the name of the file that it is
+/// in, or nothing.
+pub fn load(kind: Kind, bytes: &[u8], owner: &CStr, options: &mut jit::Options) -> Result<u64, CUresult> {
     let s = session()?;
     if kind == Kind::Module && context::current() == 0 {
         return Err(CUDA_ERROR_INVALID_CONTEXT);
@@ -77,7 +78,7 @@ pub fn load(kind: Kind, bytes: &[u8], options: &mut jit::Options) -> Result<u64,
     // The logs come back whatever the result is, if the image got as far as the driver.
     let result = match kind {
         Kind::Module => {
-            let q = ModuleLoadData { module: handle.into(), image, options: told };
+            let q = ModuleLoadData { module: handle.into(), image, options: told, owner: owner.into() };
             call_any(
                 ModuleLoadData::OP,
                 |w| q.encode(w),
@@ -90,7 +91,7 @@ pub fn load(kind: Kind, bytes: &[u8], options: &mut jit::Options) -> Result<u64,
             )
         }
         _ => {
-            let q = LibraryLoadData { library: handle.into(), image, options: told };
+            let q = LibraryLoadData { library: handle.into(), image, options: told, owner: owner.into() };
             call_any(
                 LibraryLoadData::OP,
                 |w| q.encode(w),
@@ -106,7 +107,7 @@ pub fn load(kind: Kind, bytes: &[u8], options: &mut jit::Options) -> Result<u64,
     match result {
         Ok(CUDA_SUCCESS) => {
             if kind == Kind::Library {
-                load_elsewhere(handle, bytes, options);
+                load_elsewhere(handle, bytes, owner, options);
             }
             remember(handle, context::current_home());
             Ok(handle.0)
@@ -119,10 +120,11 @@ pub fn load(kind: Kind, bytes: &[u8], options: &mut jit::Options) -> Result<u64,
 }
 
 /// A library is the same in all sessions. Where its image does not fit its kernels are not found.
-fn load_elsewhere(handle: Handle, bytes: &[u8], options: &jit::Options) {
+fn load_elsewhere(handle: Handle, bytes: &[u8], owner: &CStr, options: &jit::Options) {
     route::in_others(|s| {
         let answer = Payload::new(s, bytes).and_then(|payload| {
-            let q = LibraryLoadData { library: handle.into(), image: payload.told(), options: options.told() };
+            let (image, options) = (payload.told(), options.told());
+            let q = LibraryLoadData { library: handle.into(), image, options, owner: owner.into() };
             call(LibraryLoadData::OP, |w| q.encode(w), |_| Ok(()))
         });
         if let Err(code) = answer {
@@ -141,7 +143,7 @@ fn load_elsewhere(handle: Handle, bytes: &[u8], options: &jit::Options) {
 pub unsafe fn load_image(image: *const c_void) -> Result<CUmodule, CUresult> {
     // SAFETY: the caller's promise.
     let bytes = unsafe { image::bytes(image) }?;
-    load(Kind::Module, &bytes, &mut jit::Options::default()).map(|h| h as CUmodule)
+    load(Kind::Module, &bytes, &owner::of(image, &bytes), &mut jit::Options::default()).map(|h| h as CUmodule)
 }
 
 /// The file is read here, where the application sees it.

@@ -72,7 +72,7 @@ impl Program {
         let mut program = Program { client: Client::attach(server, token)?, memory: 0 };
         let module = Handle::new(Kind::Module, 0, 0);
         let image = Payload::Inline(Bytes::from(PTX.as_bytes()));
-        let load = ModuleLoadData { module: module.into(), image, options: List::default() };
+        let load = ModuleLoadData { module: module.into(), image, options: List::default(), owner: c"".into() };
         program.call(ModuleLoadData::OP, &body(&load))?;
         for (i, name) in [c"spin", c"forever", c"nothing"].into_iter().enumerate() {
             let function = Handle::new(Kind::Function, 0, i as u32).into();

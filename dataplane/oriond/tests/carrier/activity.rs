@@ -65,7 +65,7 @@ impl Program {
         let mut p = Program { client, memory: 0 };
         let module = Handle::new(Kind::Module, 0, 0).0;
         let image = Payload::Inline(Bytes::from(&include_bytes!("../../../conformance/ptx/facts.ptx")[..]));
-        let load = ModuleLoadData { module: New(module), image, options: List::default() };
+        let load = ModuleLoadData { module: New(module), image, options: List::default(), owner: c"".into() };
         p.done(ModuleLoadData::OP, &body(&load));
         let find = ModuleGetFunction { module: Existing(module), function: New(FUNCTION), name: c"noop".into() };
         p.done(ModuleGetFunction::OP, &body(&find));

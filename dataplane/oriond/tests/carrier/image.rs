@@ -20,7 +20,12 @@ fn link(name: u64) -> Vec<u8> {
 
 fn load(client: &mut Client, image: &[u8]) -> u32 {
     let image = Payload::Inline(Bytes::from(image));
-    client.ask(ModuleLoadData::OP, &body(&ModuleLoadData { module: New(MODULE), image, options: List::default() })).0
+    client
+        .ask(
+            ModuleLoadData::OP,
+            &body(&ModuleLoadData { module: New(MODULE), image, options: List::default(), owner: c"".into() }),
+        )
+        .0
 }
 
 /// A fat binary of `bytes` bytes behind its header, as it says.

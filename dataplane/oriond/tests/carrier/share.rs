@@ -80,8 +80,10 @@ impl Program {
         let mut program = Program(client);
         let module = Handle::new(Kind::Module, 0, 0).0;
         let image = Payload::Inline(Bytes::from(PTX.as_bytes()));
-        program
-            .done(ModuleLoadData::OP, &body(&ModuleLoadData { module: New(module), image, options: List::default() }));
+        program.done(
+            ModuleLoadData::OP,
+            &body(&ModuleLoadData { module: New(module), image, options: List::default(), owner: c"".into() }),
+        );
         for (function, name) in [(WORK, c"work"), (FOREVER, c"forever"), (BRIEF, c"brief")] {
             let find = ModuleGetFunction { module: Existing(module), function: New(function), name: name.into() };
             program.done(ModuleGetFunction::OP, &body(&find));

@@ -75,7 +75,7 @@ api! {
         let l = LINKERS.get(state).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
         l.check_thread("cuLinkComplete")?;
         let all = l.inputs.lock().map_err(|_| CUDA_ERROR_UNKNOWN)?.join(link::NEXT);
-        parse_ptx(&image::Text { ptx: Arc::new(all.clone()), compiled: false }, &no_jit())?;
+        parse_ptx(&image::Text { ptx: Arc::new(all.clone()), compiled: false, owner: String::new() }, &no_jit())?;
         let mut kept = l.output.lock().map_err(|_| CUDA_ERROR_UNKNOWN)?;
         *kept = CString::new(all).map_err(|_| CUDA_ERROR_INVALID_PTX)?;
         put(out, kept.as_ptr().cast_mut().cast())?;

@@ -152,6 +152,8 @@ pub struct Module {
     pub aliases: Vec<(String, String)>,
     /// The text of which bodies have not been read.
     pub text: Arc<String>,
+    /// The name of the file that the program has it in, as far as that is known.
+    pub owner: String,
 }
 
 impl Module {

@@ -10,6 +10,8 @@ messages! {
         library: New<LIBRARY>,
         image: Payload<'a>,
         options: JitOptions<'a>,
+        /// The name of the file that the client has the image in, or nothing. The software GPU tells it.
+        owner: Text<'a>,
     }
 
     /// Whatever the result is.

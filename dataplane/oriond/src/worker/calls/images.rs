@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use orion_cuda::driver::Driver;
 use orion_cuda::sys::*;
 use orion_wire::handle::Kind;
-use orion_wire::message::field::{Halves, List};
+use orion_wire::message::field::{Halves, List, Text};
 use orion_wire::message::image::{JitOptions, Layout, PARAMETERS_MAX, Payload};
 use orion_wire::message::library::LibraryLoadDataReply;
 use orion_wire::message::module::ModuleLoadDataReply;
@@ -40,6 +40,7 @@ pub fn load(
     word: u64,
     image: &Payload<'_>,
     told: &JitOptions<'_>,
+    owner: Text<'_>,
 ) -> Handled {
     let image = Image::new(payload(s, image)?)?;
     // A fault ends the session here, ahead of the work.
@@ -47,6 +48,7 @@ pub fn load(
     let theirs = options.clone();
     let loaded = Arc::new(Mutex::new(Load { handle: 0, image, values: Vec::new() }));
     let mine = loaded.clone();
+    let owner = String::from_utf8_lossy(owner.get()).into_owned();
     let (vgpu, context) = s.place();
     // A library is in every context, and ends when it is unloaded.
     let ends_with = if kind == Kind::Module { context } else { 0 };
@@ -72,7 +74,7 @@ pub fn load(
         let (count, keys, of) = (keys.len() as u32, keys.as_mut_ptr(), values.as_mut_ptr());
         // SAFETY: the image is a copy that is kept while the object lives; the option arrays have as many elements as
         // they say.
-        let code = unsafe {
+        let code = orion_soft::image::of_file(&owner, || unsafe {
             if kind == Kind::Module {
                 driver.cuModuleLoadDataEx(ptr::from_mut(&mut handle).cast(), load.image.as_ptr(), count, keys, of)
             } else {
@@ -80,7 +82,7 @@ pub fn load(
                 let (none, no_values) = (ptr::null_mut(), ptr::null_mut());
                 driver.cuLibraryLoadData(out, load.image.as_ptr(), keys, of, count, none, no_values, 0)
             }
-        };
+        });
         load.handle = handle as usize;
         if let Some((reserves, _)) = &charged {
             let loaded = (code == CUDA_SUCCESS).then_some(What::Globals(load.handle));

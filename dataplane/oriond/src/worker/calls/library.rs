@@ -22,7 +22,7 @@ use crate::worker::state::retired::Retired;
 
 pub fn cuLibraryLoadData(s: &mut Session, header: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
     let q = LibraryLoadData::decode(&mut r)?;
-    load(s, header, Kind::Library, q.library.0, &q.image, &q.options)
+    load(s, header, Kind::Library, q.library.0, &q.image, &q.options, q.owner)
 }
 
 pub fn cuLibraryUnload(s: &mut Session, _header: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {

@@ -22,7 +22,7 @@ use crate::worker::state::retired::Retired;
 
 pub fn cuModuleLoadDataEx(s: &mut Session, header: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
     let q = ModuleLoadData::decode(&mut r)?;
-    load(s, header, Kind::Module, q.module.0, &q.image, &q.options)
+    load(s, header, Kind::Module, q.module.0, &q.image, &q.options, q.owner)
 }
 
 pub fn cuModuleUnload(s: &mut Session, _header: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
