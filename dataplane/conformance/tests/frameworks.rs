@@ -23,12 +23,18 @@ fn frameworks() -> &'static Path {
 
 /// The lines of the script that say PASS, which are the same over both transports.
 fn passes(capability: &str, script: &str) -> Vec<String> {
+    passes_with(capability, script, &[])
+}
+
+/// The same of a script with arguments.
+fn passes_with(capability: &str, script: &str, arguments: &[&str]) -> Vec<String> {
     let scratch = std::env::temp_dir().join(format!("orion-frameworks-{}-{script}", std::process::id()));
     let script = orion_built::root().join("dataplane/conformance/frameworks").join(script);
     // bin/python beside lib/python3.X/site-packages.
     let python = frameworks().ancestors().nth(3).expect("packages lie three folders down").join("bin/python");
     let over = |transport: &str| {
         let output = orion::command(transport, &python, &[script.to_str().expect("a path of ours")])
+            .args(arguments)
             .env("ORION_SOFT_CAPABILITY", capability)
             // TensorFlow 2.21 has the wheels' folders in its own search path, but for this one.
             .env("LD_LIBRARY_PATH", frameworks().join("nvidia/cusolver/lib"))
@@ -67,6 +73,18 @@ fn jax_trains_with_the_losses_of_the_cpu() {
 #[test]
 fn cupy_computes_what_numpy_computes() {
     assert_eq!(passes(UNKNOWN, "cupy_calls.py").len(), 33);
+}
+
+/// The software GPU's own capability, for which NVIDIA's libraries have machine code alone: what they do not compute
+/// they do not answer, with zeros least of all. What CuPy compiles itself is computed.
+#[test]
+fn cupy_computes_what_numpy_computes_or_raises_at_the_default_capability() {
+    let all = passes_with(KNOWN, "cupy_calls.py", &["each"]);
+    assert_eq!(all.len(), 33, "{all:?}");
+    for name in ["elementwise", "a raw kernel", "sum", "max of columns", "cumsum", "sort"] {
+        assert!(all.contains(&format!("PASS {name}")), "{name} of {all:?}");
+    }
+    assert!(all.contains(&"PASS matmul, which raises CUBLASError".to_owned()), "{all:?}");
 }
 
 #[test]
