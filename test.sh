@@ -9,7 +9,9 @@
 # attack is a hostile client for a minute; named, for an hour (ORION_ATTACK_SECONDS, ORION_ATTACK_SEED). Before, what
 # makes the server keep ever more, two seconds each (ORION_ATTACK_GROW_SECONDS), and what takes a GPU's time from
 # others, three seconds each (ORION_ATTACK_LEASES_SECONDS).
-# portable runs the facts in an old Debian with what ./install.sh --portable makes, where there is root and debootstrap.
+# portable runs the facts in an old Ubuntu with what ./install.sh --portable makes, where there is root and debootstrap.
+# Some tests (a worker's user, its namespaces, the old Ubuntu) need root or what not every kernel has. Without it each
+# says in a line that it is left out; with ORION_TESTS_INSIST=1, as in continuous integration, it fails.
 # units boots a Debian with what ./install.sh --system puts there, where there is root, debootstrap and systemd-nspawn.
 # pytorch-debian unpacks a Debian 13 (2 GB to download, once) and has its PyTorch 2.6, with Debian's cuBLAS and PyPI's
 # cuDNN, compute and train as on the CPU; root enters that Debian, and for others a line says that nothing was tried.

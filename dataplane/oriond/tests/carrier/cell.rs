@@ -4,14 +4,10 @@ use std::collections::HashSet;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
-use crate::harness::{Client, DIE, Oriond, Transport, VARIABLE, hello, is_alive, runs, wait_until, words};
+use crate::harness::{Client, DIE, Oriond, Transport, VARIABLE, has_layer_or_left_out, hello, is_alive, is_root};
+use crate::harness::{is_root_or_left_out, runs, wait_until, words};
 use orion_transport::client::Tuning;
 use orion_wire::{Reader, Writer};
-
-fn is_root() -> bool {
-    // SAFETY: getuid cannot fail.
-    unsafe { libc::getuid() == 0 }
-}
 
 /// A field of `/proc/PID/status`.
 fn status(pid: u32, field: &str) -> String {
@@ -60,8 +56,7 @@ fn a_worker_is_not_spared_when_memory_runs_out_though_oriond_is() {
 
 #[test]
 fn each_worker_has_a_user_of_its_own() {
-    if !is_root() {
-        eprintln!("only root can start processes of other users");
+    if !is_root_or_left_out() {
         return;
     }
     let server = Oriond::start(&["--warm", "3"]);
@@ -81,8 +76,7 @@ fn each_worker_has_a_user_of_its_own() {
 
 #[test]
 fn the_operator_chooses_the_users_and_two_workers_never_share_one() {
-    if !is_root() {
-        eprintln!("only root can start processes of other users");
+    if !is_root_or_left_out() {
         return;
     }
     let server = Oriond::start(&["--worker-uids", "1900000000-1900000001", "--warm", "1"]);
@@ -132,8 +126,7 @@ fn descriptors(pid: u32) -> Vec<PathBuf> {
 
 #[test]
 fn a_worker_holds_no_descriptor_but_its_session_s() {
-    if !is_root() {
-        eprintln!("only root looks into a worker");
+    if !is_root_or_left_out() {
         return;
     }
     let server = Oriond::start(&["--warm", "2"]);
@@ -185,17 +178,6 @@ fn what_a_worker_says_is_one_line_of_the_log() {
     server.wait_for_log(&["WARN", "worker says", "record ends inside a byte string", &worker]);
 }
 
-fn has(layer: &str) -> bool {
-    let server = Oriond::start(&[]);
-    // What is not there is said before.
-    server.wait_for_log(&["worker warm"]);
-    let has = !server.log().contains(&format!("layer={layer}"));
-    if !has {
-        eprintln!("there is no layer {layer} here; oriond says why");
-    }
-    has
-}
-
 fn namespace(pid: u32, kind: &str) -> PathBuf {
     std::fs::read_link(format!("/proc/{pid}/ns/{kind}")).expect("root looks")
 }
@@ -204,7 +186,7 @@ fn namespace(pid: u32, kind: &str) -> PathBuf {
 /// file of /dev/shm.
 #[test]
 fn a_worker_has_a_network_and_shared_memory_of_its_own() {
-    if !has("namespaces") {
+    if !has_layer_or_left_out("namespaces") {
         return;
     }
     let planted = format!("/dev/shm/orion-planted-{}", std::process::id());
@@ -226,7 +208,7 @@ fn a_worker_has_a_network_and_shared_memory_of_its_own() {
 
 #[test]
 fn workers_of_one_tenant_share_namespaces() {
-    if !has("namespaces") {
+    if !has_layer_or_left_out("namespaces") {
         return;
     }
     let server = Oriond::start(&["--warm", "2", "--one-tenant"]);
@@ -241,8 +223,7 @@ fn workers_of_one_tenant_share_namespaces() {
 /// Handles for other processes (`cuIpc…`) open between processes of one user only.
 #[test]
 fn sessions_of_one_tenant_have_one_user_and_those_of_several_never() {
-    if !is_root() {
-        eprintln!("only root can start processes of other users");
+    if !is_root_or_left_out() {
         return;
     }
     let users = |arguments: &[&str], transport: Transport| {
@@ -275,7 +256,7 @@ fn own_number(worker: u32) -> u32 {
 
 #[test]
 fn a_worker_is_the_only_process_of_its_namespace_and_the_host_knows_its_number() {
-    if !has("pid") {
+    if !has_layer_or_left_out("pid") {
         return;
     }
     let server = Oriond::start(&["--warm", "2"]);
@@ -297,7 +278,7 @@ fn a_worker_is_the_only_process_of_its_namespace_and_the_host_knows_its_number()
 /// `cuIpc…` handles hold a number, by which the driver knows its own process's.
 #[test]
 fn workers_of_one_tenant_have_different_numbers_of_one_namespace() {
-    if !has("pid") {
+    if !has_layer_or_left_out("pid") {
         return;
     }
     let server = Oriond::start(&["--warm", "2", "--one-tenant"]);
@@ -321,7 +302,7 @@ fn workers_of_one_tenant_have_different_numbers_of_one_namespace() {
 
 #[test]
 fn a_holder_that_ends_takes_its_workers_along_and_another_takes_its_place() {
-    if !has("pid") {
+    if !has_layer_or_left_out("pid") {
         return;
     }
     let server = Oriond::start(&["--one-tenant"]);

@@ -41,6 +41,36 @@ pub const SHOUT: u16 = 0x7ff7;
 /// Nothing here takes seconds unless something is broken; then the test says what it waited for.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
+pub fn is_root() -> bool {
+    // SAFETY: getuid cannot fail.
+    unsafe { libc::getuid() == 0 }
+}
+
+/// Whether a test can go on, of which root alone can do what it does. See [`or_left_out`].
+pub fn is_root_or_left_out() -> bool {
+    or_left_out(is_root(), "a test that only root can do")
+}
+
+/// Whether a test can go on, of a layer of workers' isolation. See [`or_left_out`].
+pub fn has_layer_or_left_out(layer: &str) -> bool {
+    let server = Oriond::start(&[]);
+    // What is not there is said before.
+    server.wait_for_log(&["worker warm"]);
+    let has = !server.log().contains(&format!("layer={layer}"));
+    or_left_out(has, &format!("a test of the layer {layer}, which there is not here (oriond says why)"))
+}
+
+/// On a machine that lacks what a test needs, it is left out, and a line says so: somebody's laptop is such a machine.
+/// With `ORION_TESTS_INSIST=1`, as continuous integration sets it, nothing is left out, and the test fails.
+fn or_left_out(has: bool, what: &str) -> bool {
+    let insists = std::env::var("ORION_TESTS_INSIST").is_ok_and(|value| value == "1");
+    assert!(has || !insists, "ORION_TESTS_INSIST=1, and left out would be {what}");
+    if !has {
+        eprintln!("left out: {what}");
+    }
+    has
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
     Shm,

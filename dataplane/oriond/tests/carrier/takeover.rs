@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use orion_wire::{Reader, Writer};
 
-use crate::harness::{Client, Oriond, Transport};
+use crate::harness::{Client, Oriond, Transport, has_layer_or_left_out, is_root, is_root_or_left_out};
 
 /// Of `cell/takeover.rs`.
 const OP: u16 = 0x7fe0;
@@ -155,11 +155,6 @@ fn request(place: u64, number: i64, arguments: &[Argument]) -> Vec<u8> {
     }
     body.bytes(&scratch);
     body
-}
-
-fn is_root() -> bool {
-    // SAFETY: getuid cannot fail.
-    unsafe { libc::getuid() == 0 }
 }
 
 fn without<'a>(layers: &[&'a str]) -> Vec<&'a str> {
@@ -367,21 +362,10 @@ fn a_taken_worker_reads_no_other_process() {
     }
 }
 
-fn has_pid_layer() -> bool {
-    let server = Oriond::start(&[]);
-    // What is not there is said before.
-    server.wait_for_log(&["worker warm"]);
-    let has = !server.log().contains("layer=pid");
-    if !has {
-        eprintln!("pid namespaces cannot be made here; oriond says why");
-    }
-    has
-}
-
 /// By its namespace alone.
 #[test]
 fn a_taken_worker_sees_no_other_process() {
-    if !has_pid_layer() {
+    if !has_layer_or_left_out("pid") {
         return;
     }
     let mut taken = Taken::new(&without(&["landlock", "seccomp"]));
@@ -395,7 +379,7 @@ fn a_taken_worker_sees_no_other_process() {
 
 #[test]
 fn a_taken_worker_of_one_tenant_sees_the_tenant_s_alone() {
-    if !has_pid_layer() {
+    if !has_layer_or_left_out("pid") {
         return;
     }
     let mut arguments = without(&["landlock", "seccomp"]);
@@ -433,7 +417,7 @@ fn names_nobody(taken: &mut Taken) {
 /// Files' names may be asked about in a sealed worker too, and processes' were among them.
 #[test]
 fn a_sealed_worker_cannot_ask_which_processes_there_are() {
-    if !has_pid_layer() {
+    if !has_layer_or_left_out("pid") {
         return;
     }
     let mut taken = Taken::new(&[]);
@@ -677,8 +661,7 @@ fn socket_of(server: &Oriond, worker: u32, of_type: &str) -> i64 {
 /// Each message is a wake-up of the engine that has the door, and of such messages there is no end.
 #[test]
 fn a_worker_says_once_that_it_has_settled() {
-    if !is_root() {
-        eprintln!("only root looks into a worker");
+    if !is_root_or_left_out() {
         return;
     }
     let mut taken = Taken::new(&[]);
@@ -693,8 +676,7 @@ fn a_worker_says_once_that_it_has_settled() {
 /// Each byte is a wake-up of the session's engine, and of bytes there is no end.
 #[test]
 fn a_worker_says_nothing_where_only_its_end_is_heard() {
-    if !is_root() {
-        eprintln!("only root looks into a worker");
+    if !is_root_or_left_out() {
         return;
     }
     let server = Oriond::start_in(&[("ORION_SOFT_TAKEOVER", "1")], &[]);
@@ -713,8 +695,7 @@ fn a_worker_says_nothing_where_only_its_end_is_heard() {
 /// GPU's time would be forgotten.
 #[test]
 fn a_worker_says_once_which_gpus_its_session_has() {
-    if !is_root() {
-        eprintln!("only root looks into a worker");
+    if !is_root_or_left_out() {
         return;
     }
     let mut taken = Taken::new(&["--driver", "soft", "--share", "30"]);
