@@ -1,14 +1,17 @@
 #!/usr/bin/env bash
 # Installs Orion with `./install.sh --portable` and asks it all facts, over shared memory and over TCP, in the oldest
-# Debian that its servers still have, against an oriond outside. Ends with the numbers that orion-facts counted.
-# The old Debian is made by debootstrap, once, in the target folder; that and entering it take root. Where there is no
-# root or no debootstrap the facts are asked in this userland, and a line says so.
-#   old-userland.sh         ORION_DEBIAN_MIRROR names another place than deb.debian.org to have it from
+# userland that can be had, against an oriond outside. Ends with the numbers that orion-facts counted.
+# That is Ubuntu 16.04, with glibc 2.23, or, where Ubuntu's archive does not answer, the oldest Debian that its servers
+# still have, which a line says. It is made by debootstrap, once, in the target folder; that and entering it take root.
+# Where there is no root or no debootstrap the facts are asked in this userland, and a line says so; with
+# ORION_TESTS_INSIST=1 that fails.
+#   old-userland.sh         ORION_UBUNTU_MIRROR and ORION_DEBIAN_MIRROR name other places than archive.ubuntu.com and
+#                           deb.debian.org to have it from
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
-suite=bullseye
-mirror=${ORION_DEBIAN_MIRROR:-http://deb.debian.org/debian}
+ubuntu=${ORION_UBUNTU_MIRROR:-http://archive.ubuntu.com/ubuntu}
+debian=${ORION_DEBIAN_MIRROR:-http://deb.debian.org/debian}
 
 "$root/install.sh" --portable "${CARGO_TARGET_DIR:-$root/target}/portable"
 target=$(cd "${CARGO_TARGET_DIR:-$root/target}" && pwd)
@@ -34,21 +37,45 @@ leave() {
 }
 trap leave EXIT
 
-# The first stage only unpacks, which is all that the C library and a shell need.
-old=$target/$suite
-if ! command -v debootstrap >/dev/null || ! unshare --mount chroot / true 2>/dev/null; then
-    echo "no debootstrap, or not root: the facts are asked in this userland, not in Debian $suite"
-    old=/
-elif [ ! -e "$old/complete" ]; then
-    echo "making Debian $suite in $old"
+# Ubuntu's keys, whose archive signs with 790BC7277767219C42C86F933B4FE6ACC0B21F32: of this machine, or of Ubuntu's
+# package of them as it was when this was written.
+ubuntu_keys() {
+    local keys=/usr/share/keyrings/ubuntu-archive-keyring.gpg package=ubuntu-keyring_2012.05.19_all.deb
+    if [ ! -e "$keys" ]; then
+        wget -q -T 30 -t 3 -O "$place/$package" "$ubuntu/pool/main/u/ubuntu-keyring/$package" || return 1
+        dpkg-deb -x "$place/$package" "$place/keys" || return 1
+        keys=$place/keys$keys
+        sha256sum --quiet -c - <<<"46988ea36b75c9653a41ce3ef717c8511478142ab80ec0cba012f5251a1cd4ff  $keys" >&2 ||
+            return 1
+    fi
+    echo "$keys"
+}
+
+# suite mirror [keys]: the first stage only unpacks, which is all that the C library and a shell need.
+make_userland() {
+    old=$target/$1
+    [ ! -e "$old/complete" ] || return 0
+    echo "making $1 of $2 in $old"
     rm -rf "$old"
-    debootstrap --foreign --variant=minbase "$suite" "$old" "$mirror" >"$place/debootstrap.log" 2>&1 ||
-        { tail -n 20 "$place/debootstrap.log" >&2; exit 1; }
+    debootstrap --foreign --variant=minbase ${3:+"--keyring=$3"} "$1" "$old" "$2" >"$place/debootstrap.log" 2>&1 ||
+        { tail -n 20 "$place/debootstrap.log" >&2; return 1; }
     # In some containers debootstrap makes links of these, which lead outside.
     for folder in proc dev sys tmp; do
         [ ! -L "$old/$folder" ] || rm "$old/$folder"
     done
     touch "$old/complete"
+}
+
+if ! command -v debootstrap >/dev/null || ! unshare --mount chroot / true 2>/dev/null; then
+    echo "no debootstrap, or not root: the facts are asked in this userland, not in an old one"
+    [ "${ORION_TESTS_INSIST:-}" != 1 ] || { echo "with ORION_TESTS_INSIST=1 that is a failure" >&2; exit 1; }
+    old=/
+elif [ -e "$target/xenial/complete" ] || wget -q -T 30 -t 3 -O /dev/null "$ubuntu/dists/xenial/Release"; then
+    keys=$(ubuntu_keys) || { echo "Ubuntu's keys cannot be had, or are others than they were" >&2; exit 1; }
+    make_userland xenial "$ubuntu" "$keys"
+else
+    echo "$ubuntu does not answer: the facts are asked in Debian 11, which is newer than Ubuntu 16.04"
+    make_userland bullseye "$debian"
 fi
 
 mkdir "$place/run"
