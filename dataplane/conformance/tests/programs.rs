@@ -206,6 +206,57 @@ fn says_each_refusal_once(command: &mut Command, of: &str) {
     assert_eq!(lines, REFUSALS.len(), "{of}: {said}");
 }
 
+/// Nobody has named the socket, so whoever can put one into its folder could have a program speak to him.
+#[test]
+fn a_default_socket_in_a_folder_that_others_rule_is_not_connected_to() {
+    use std::os::unix::fs::PermissionsExt;
+    let program = refusals();
+    let home = std::env::temp_dir().join(format!("orion-default-{}", std::process::id()));
+    let folder = home.join("orion");
+    std::fs::create_dir_all(&folder).expect("a new folder");
+    std::os::unix::fs::symlink(orion::built().join("libcuda.so"), home.join("libcuda.so")).expect("linking");
+    let socket = folder.join("oriond.sock");
+    let run = || {
+        let mut run = Command::new(&program);
+        run.env("LD_LIBRARY_PATH", &home).env("XDG_RUNTIME_DIR", &home).env_remove("ORION_SERVER");
+        run.output().expect("the program starts")
+    };
+    let allow = |mode| {
+        let permissions = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(&folder, permissions).expect("the folder is ours");
+    };
+    let refused = |why: &str| {
+        let listener = std::os::unix::net::UnixListener::bind(&socket).expect("listening");
+        listener.set_nonblocking(true).expect("of a socket of ours");
+        let output = run();
+        let (text, said) = (String::from_utf8_lossy(&output.stdout), orion::complaint(&output));
+        assert!(!output.status.success() && text.contains("FAIL there is no context"), "{text}{said}");
+        let expected = format!(
+            "there is {}, but its folder is not to be trusted: {why}; set ORION_SERVER to the server you mean",
+            socket.display()
+        );
+        assert!(said.contains(&expected), "{said}");
+        assert!(listener.accept().is_err(), "the program has connected");
+        std::fs::remove_file(&socket).expect("it was made above");
+    };
+    allow(0o700);
+    let oriond = serve(&socket, Path::new("soft"), &["--listen", "none"]);
+    let output = run();
+    assert!(output.status.success(), "a folder of our own: {}", orion::complaint(&output));
+    drop(oriond);
+    let _ = std::fs::remove_file(&socket);
+    for mode in [0o770, 0o777] {
+        allow(mode);
+        refused(&format!("others can write to it (mode {mode:04o})"));
+    }
+    allow(0o755);
+    match std::os::unix::fs::chown(&folder, Some(65_534), None) {
+        Ok(()) => refused("it belongs to user 65534"),
+        Err(e) => eprintln!("a folder of another user's is not tried: only root can make one ({e})"),
+    }
+    std::fs::remove_dir_all(&home).expect("it was made above");
+}
+
 /// An oriond, ended when it is dropped.
 fn serve(socket: &Path, driver: &Path, options: &[&str]) -> Ended {
     let mut oriond = Command::new(orion::built().join("oriond"));

@@ -1,6 +1,6 @@
 //! The program as somebody with a fresh clone and no GPU uses it.
 
-use std::io::Write;
+use std::io::{BufRead, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
@@ -144,6 +144,32 @@ fn a_server_of_somebody_elses_is_measured_by_its_address() {
     assert!(lines.all(|line| line.starts_with("assumed ") || line.starts_with("predicted")), "{foretold}");
     assert!(foretold.contains("predicted, training: slowdown "), "{foretold}");
     assert!(nothing.contains("RDMA: nothing is predicted") && !nothing.contains("\npredicted, "), "{nothing}");
+}
+
+/// As every tool does, and a program that is told to say where it runs.
+#[test]
+fn a_server_that_asks_for_no_token_is_called_insecure() {
+    let mut oriond = Command::new(bench().with_file_name("oriond"))
+        .args(["serve", "--driver", "soft", "--socket", "none", "--listen", "127.0.0.1:0", "--insecure"])
+        .args(["--warm", "1", "--ready-fd", "1"])
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .expect("oriond starts");
+    let mut addresses = String::new();
+    let stdout = oriond.stdout.take().expect("it is a pipe");
+    std::io::BufReader::new(stdout).read_line(&mut addresses).expect("oriond says where it serves");
+    let server = addresses.split_whitespace().find(|address| address.starts_with("tcp:")).expect("an address of TCP");
+    let mut command = Command::new(bench());
+    command.args(["--driver", "soft", "deploy-check", "--server", server]).env("ORION_VERBOSE", "1");
+    let output = command.env_remove("ORION_TOKEN").env_remove("ORION_TOKEN_FILE").output().expect("it starts");
+    oriond.kill().expect("it runs");
+    oriond.wait().expect("it ends");
+    let (said, complaint) = (text(&output), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{}: {said}{complaint}", output.status);
+    assert!(said.contains("\n  INSECURE               this server asks for no token"), "{said}");
+    // Of the program that measured there.
+    assert!(complaint.contains("transport tcp (not encrypted; insecure: no token), device "), "{complaint}");
 }
 
 #[test]
