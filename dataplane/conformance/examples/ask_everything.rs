@@ -51,7 +51,8 @@ fn main() {
         Some("driver-log") => driver_log(&library),
         Some("calls-from-a-callback") => calls_from_a_callback(&library),
         Some("shared-events") => shared_events(&library),
-        _ => panic!("say exports, driver-log, calls-from-a-callback or shared-events"),
+        Some("attributes") => attributes(&library),
+        _ => panic!("say exports, driver-log, calls-from-a-callback, shared-events or attributes"),
     }
 }
 
@@ -146,6 +147,21 @@ unsafe extern "C" fn call_cuda(library: *mut c_void, _: CUlogLevel, _: *mut c_ch
     }
 }
 
+/// What the device answers to every attribute that CUDA 13 names.
+fn attributes(library: &Library) {
+    type Attribute = unsafe extern "C" fn(*mut i32, CUdevice_attribute, CUdevice) -> CUresult;
+    // SAFETY: functions of these signatures and valid places.
+    unsafe {
+        assert_eq!(transmute::<*mut c_void, Anything>(library.find("cuInit"))(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0), 0);
+        let attribute: Attribute = transmute(library.find("cuDeviceGetAttribute"));
+        for id in 1..CU_DEVICE_ATTRIBUTE_MAX {
+            let mut value = -2;
+            let answer = attribute(&mut value, id, 0);
+            println!("attribute {id}: {answer}, {value}");
+        }
+    }
+}
+
 /// A record of an event that another process may look at has reached the driver when it returns: its answer is awaited.
 fn shared_events(library: &Library) {
     type Create = unsafe extern "C" fn(*mut CUevent, u32) -> CUresult;
@@ -165,8 +181,8 @@ fn shared_events(library: &Library) {
             assert_eq!(create(&mut event, flags), CUDA_SUCCESS);
             let before = trips();
             // Refused where the driver has no such events, but not before it was asked.
-            record(event, null_mut());
-            println!("a record of an event of its {kind} took {} round trips", trips() - before);
+            let answer = record(event, null_mut());
+            println!("a record of an event of its {kind} took {} round trips: {answer}", trips() - before);
         }
     }
 }

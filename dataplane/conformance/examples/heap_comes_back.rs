@@ -1,5 +1,6 @@
 //! Takes and frees parts of the host heap that it shares with its worker, and holds that all of it comes back, whatever
-//! goes wrong in between: `heap_comes_back order` frees in every order, `heap_comes_back fault` in a broken context.
+//! goes wrong in between: `heap_comes_back order` frees in every order, `heap_comes_back fault` in a broken context,
+//! and `heap_comes_back destroyed` copies in a context that another thread has destroyed.
 //! With a debug build of the shim, which counts.
 
 // UNSAFETY: opens Orion's libcuda.so.1 and calls it by cuda.h's signatures.
@@ -19,7 +20,8 @@ fn main() {
     match std::env::args().nth(1).as_deref() {
         Some("order") => in_every_order(&scene, before),
         Some("fault") => in_a_broken_context(&scene, before),
-        other => panic!("{other:?} is neither order nor fault"),
+        Some("destroyed") => in_a_destroyed_context(&scene, before),
+        other => panic!("{other:?} is none of order, fault and destroyed"),
     }
     println!("PASS {} and {} bytes are in use as before", before[0], before[1]);
 }
@@ -57,6 +59,49 @@ fn in_a_broken_context(scene: &Scene, before: [u64; 2]) {
             // SAFETY: allocated above, and freed once.
             assert_eq!(unsafe { scene.driver.cuMemFreeHost(pinned[i]) }, CUDA_ERROR_ILLEGAL_ADDRESS);
         }
+    }
+    scene.wait_until_in_use(before);
+}
+
+fn in_a_destroyed_context(scene: &Scene, before: [u64; 2]) {
+    for _ in 0..10 {
+        let (mut context, mut data) = (null_mut(), 0);
+        // SAFETY: valid places.
+        unsafe {
+            assert_eq!(scene.driver.cuCtxCreate_v2(&mut context, 0, 0), CUDA_SUCCESS);
+            assert_eq!(scene.driver.cuMemAlloc_v2(&mut data, BYTES), CUDA_SUCCESS);
+        }
+        let mut pageable = vec![1u8; BYTES];
+        let at: *mut c_void = pageable.as_mut_ptr().cast();
+        // Under way when the context ends.
+        for _ in 0..4 {
+            // SAFETY: that many bytes of device memory and of ours.
+            let code = unsafe { scene.driver.cuMemcpyHtoDAsync_v2(data, at, BYTES, null_mut()) };
+            assert_eq!(code, CUDA_SUCCESS);
+        }
+        let ended = context as usize;
+        std::thread::scope(|threads| {
+            // SAFETY: it is this context that ends; of other threads it stays the current one.
+            let destroy = || unsafe { scene.driver.cuCtxDestroy_v2(ended as CUcontext) };
+            assert_eq!(threads.spawn(destroy).join().expect("no panic"), CUDA_SUCCESS);
+        });
+        for _ in 0..100 {
+            let mut pinned = null_mut();
+            // SAFETY: addresses that were valid, which nothing is read from or written to; a valid place.
+            let codes = unsafe {
+                [
+                    scene.driver.cuMemcpyHtoD_v2(data, at, BYTES),
+                    scene.driver.cuMemcpyDtoH_v2(at, data, BYTES),
+                    scene.driver.cuMemcpyHtoDAsync_v2(data, at, BYTES, null_mut()),
+                    scene.driver.cuMemcpyDtoHAsync_v2(at, data, BYTES, null_mut()),
+                    scene.driver.cuMemAllocHost_v2(&mut pinned, BYTES),
+                ]
+            };
+            assert_eq!(codes, [CUDA_ERROR_CONTEXT_IS_DESTROYED; 5]);
+        }
+        let mut popped = null_mut();
+        // SAFETY: a valid place. The primary context is current again.
+        unsafe { assert_eq!(scene.driver.cuCtxPopCurrent_v2(&mut popped), CUDA_SUCCESS) };
     }
     scene.wait_until_in_use(before);
 }

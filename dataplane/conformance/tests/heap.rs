@@ -16,7 +16,7 @@ fn heap_ranges_come_back_over_tcp() {
 fn hold_over(transport: &str) {
     let program = orion_built::build(&["-p", "orion-conformance", "--example", "heap_comes_back"])
         .join("examples/heap_comes_back");
-    for way in ["order", "fault"] {
+    for way in ["order", "fault", "destroyed"] {
         let output = orion::through_orion(transport, &program, &[way]);
         let said = String::from_utf8_lossy(&output.stdout);
         let complaint = orion::complaint(&output);

@@ -1,6 +1,7 @@
 //! Batches of 3D copies: pointers and arrays, rows and layers with gaps, and what is refused.
 
 use std::ptr::null_mut;
+use std::time::{Duration, Instant};
 
 use orion_cuda::sys::*;
 
@@ -16,6 +17,7 @@ facts! { batch_3d:
         a_source_may_be_used_again_if_it_was_read_during_the_call,
         pinned_memory_is_read_in_stream_order,
         a_batch_reads_its_sources_when_it_was_told_to,
+        each_order_reads_its_source_at_its_time_while_the_stream_is_held_up,
         a_batch_of_attributes_out_of_order_is_invalid_value,
         extents_of_arrays_count_elements,
         arrays_are_copied_to_arrays,
@@ -278,6 +280,9 @@ fn the_first_version_tells_which_copy_failed(cu: &'static Cuda) -> Verdict {
     cu.free(data)
 }
 
+/// How long a stream is held up where a call may wait for it.
+const HELD_UP: Duration = Duration::from_millis(200);
+
 /// `cuMemcpyBatchAsync_v2` of words, each with its order.
 pub fn run_words(
     cu: &Cuda,
@@ -311,6 +316,40 @@ fn a_batch_reads_its_sources_when_it_was_told_to(cu: &'static Cuda) -> Verdict {
         write((&raw mut pageable).cast(), 0u32);
         ok!(cu.cuStreamSynchronize(stream));
         same!(cu.download::<u32>(data, 3)?, [round; 3]);
+    }
+    ok!(cu.cuStreamDestroy_v2(stream));
+    ok!(cu.cuMemFreeHost(pinned));
+    cu.free(data)
+}
+
+fn each_order_reads_its_source_at_its_time_while_the_stream_is_held_up(cu: &'static Cuda) -> Verdict {
+    const BEFORE: u32 = 71;
+    const BEHIND: u32 = 72;
+    let (stream, data, pinned) = (cu.stream()?, cu.words(&[0])?, cu.pinned(64)?);
+    for (order, may_be_read) in [
+        (CU_MEMCPY_SRC_ACCESS_ORDER_STREAM, &[BEHIND][..]),
+        (CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL, &[BEFORE]),
+        (CU_MEMCPY_SRC_ACCESS_ORDER_ANY, &[BEFORE, BEHIND]),
+    ] {
+        write(pinned, BEFORE);
+        let gate = cu.gate(stream)?;
+        // A bare GPU's driver waits for the stream in a call that has to read its source, until this opens it.
+        let opener = (order == CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL).then(|| {
+            let (gate, began) = (gate.clone(), Instant::now());
+            std::thread::spawn(move || {
+                while began.elapsed() < HELD_UP {
+                    std::thread::yield_now();
+                }
+                gate.open();
+            })
+        });
+        ok!(run_words(cu, stream, &[(data, pinned as CUdeviceptr, order)]));
+        write(pinned, BEHIND);
+        gate.open();
+        opener.into_iter().for_each(|opener| opener.join().expect("no panic"));
+        ok!(cu.cuStreamSynchronize(stream));
+        let word = cu.word(data)?;
+        holds!(may_be_read.contains(&word), "order {order} read {word}, of {may_be_read:?}");
     }
     ok!(cu.cuStreamDestroy_v2(stream));
     ok!(cu.cuMemFreeHost(pinned));
