@@ -9,7 +9,7 @@ use axum::extract::{ConnectInfo, DefaultBodyLimit, Path, Query, Request, State};
 use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
-use orion_pool::pool::Pool;
+use orion_pool::pool::{Pool, RETURNS_MS};
 use orion_pool::{Node, Why};
 use orion_proto::leader::HEADER;
 use orion_proto::{AllocateRequest, Allocation, Gpus};
@@ -19,6 +19,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 use serde::{Deserialize, Serialize};
 use tonic::Code;
+use tonic::metadata::MetadataValue;
 
 use crate::claims::{self, SESSION};
 use crate::desk::{Desk, Refusal};
@@ -187,8 +188,11 @@ async fn give(service: &Service, asked: &AllocateRequest) -> Result<Granted, ton
         Ok(leases) => Ok(granted(had, leases)),
         // It is asked for again, under the same name.
         Err(status) if status.code() == Code::Unavailable => Err(status),
-        Err(status) => {
-            service.end(&had.allocation, Why::Released).await?;
+        Err(mut status) => {
+            // Its node has gone between the two, and what was given is over: another one may be given.
+            if !service.end(&had.allocation, Why::Released).await? {
+                status.metadata_mut().insert(MAY_PASS, MetadataValue::from(RETURNS_MS));
+            }
             Err(status)
         }
     }
