@@ -84,8 +84,8 @@ fn a_record_that_another_process_may_look_at_is_awaited() {
         let said = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success(), "over {transport}: {}", orion::complaint(&output));
         assert!(said.contains("an event of its own took 0 round trips: 0\n"), "over {transport}: {said}");
-        // The software GPU makes none that processes share, so that there is none to record: what it answers is what the
-        // program gets.
+        // The software GPU makes none that processes share, so that there is none to record: what it answers is what
+        // the program gets.
         assert!(said.contains("an event of its shared took 1 round trips: 400\n"), "over {transport}: {said}");
     }
 }

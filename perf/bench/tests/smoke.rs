@@ -149,9 +149,12 @@ fn a_server_of_somebody_elses_is_measured_by_its_address() {
 /// As every tool does, and a program that is told to say where it runs.
 #[test]
 fn a_server_that_asks_for_no_token_is_called_insecure() {
-    let mut oriond = Command::new(bench().with_file_name("oriond"))
+    // It writes to none of the standard descriptors.
+    let mut oriond = Command::new("sh")
+        .args(["-c", r#"exec "$@" 3>&1 >&2"#, "sh"])
+        .arg(bench().with_file_name("oriond"))
         .args(["serve", "--driver", "soft", "--socket", "none", "--listen", "127.0.0.1:0", "--insecure"])
-        .args(["--warm", "1", "--ready-fd", "1"])
+        .args(["--warm", "1", "--ready-fd", "3"])
         .stdout(std::process::Stdio::piped())
         .stderr(std::process::Stdio::null())
         .spawn()
