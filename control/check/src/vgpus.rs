@@ -143,8 +143,8 @@ fn asked(wanted: &Wanted) -> String {
 
 /// Whether the node to which a program would be sent can be spoken to from here.
 fn reached(report: &mut Report, node: &str, address: &str) {
-    let advice = "a program would be sent there; look whether oriond runs there (orion-check runtime server), whether its \
-                  agent's --address leads there from here, and for a firewall";
+    let advice = "a program would be sent there; look whether oriond runs there (orion-check runtime server), whether \
+                  its agent's --address leads there from here, and for a firewall";
     let server = match Server::parse(address) {
         Ok(server) => server,
         Err(why) => return report.fail("node", format!("Node {node}: {why}"), advice),

@@ -33,9 +33,9 @@ pub struct Cli {
     #[arg(long, value_name = "PERCENT", conflicts_with = "server")]
     #[arg(value_parser = units::parse_percent)]
     pub ratio: Option<u32>,
-    /// Seconds to wait for room in the pool, as ORION_WAIT, instead of ending when there is none (2 s if nothing is said,
-    /// for what a program has had that has just ended); and for a controller
-    /// that is not reached, for which it is 30 if nothing is said
+    /// Seconds to wait for room in the pool, as ORION_WAIT, instead of ending when there is none (2 s if nothing is
+    /// said, for what a program has had that has just ended); and for a controller that is not reached, for which it is
+    /// 30 if nothing is said
     #[arg(long, value_name = "SECONDS", conflicts_with = "server")]
     pub wait: Option<u64>,
     /// How to reach the oriond that is started, or the node that a pool's controller gives, as ORION_TRANSPORT

@@ -34,7 +34,8 @@ fn install(destination: &Path, arguments: &[&str]) -> Output {
 }
 
 /// A folder with a `cargo` that puts what is built for tests where `cargo build --release` puts it, into the other
-/// folder, but of the packages that it was asked for alone. Cargo itself says whether it knows these and their features.
+/// folder, but of the packages that it was asked for alone. Cargo itself says whether it knows these and their
+/// features.
 fn built_already() -> &'static (PathBuf, PathBuf) {
     static MADE: OnceLock<(PathBuf, PathBuf)> = OnceLock::new();
     MADE.get_or_init(|| {

@@ -24,8 +24,8 @@ fn a_thread_that_is_cancelled_ends_behind_its_call() {
     }
 }
 
-/// Their handlers may run before any of the driver's in the child, and hold what another thread waits for that is in the
-/// midst of a call.
+/// Their handlers may run before any of the driver's in the child, and hold what another thread waits for that is in
+/// the midst of a call.
 #[test]
 fn who_has_handlers_for_forks_has_registered_memory_for_himself_and_waits_for_nobody() {
     for transport in ["shm", "tcp"] {

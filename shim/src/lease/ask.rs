@@ -94,7 +94,7 @@ pub fn ask(wanted: &Wanted, program: &str) -> Result<Granted, NoSession> {
                 if may_pass_within > QUIET && !std::mem::replace(&mut has_said, true) {
                     let seconds = may_pass_within.as_secs();
                     crate::say!(
-                        "{}; a node of it has just gone and may come again, asking for {seconds} s at most (ORION_WAIT)",
+                        "{}; a node has just gone and may come again, asking for {seconds} s at most (ORION_WAIT)",
                         no.text
                     );
                 }

@@ -1,5 +1,5 @@
-//! A child forked after `cuInit` has no session: CUDA documents that it may not be used there. One that is forked earlier
-//! may start its own.
+//! A child forked after `cuInit` has no session: CUDA documents that it may not be used there. One that is forked
+//! earlier may start its own.
 
 // UNSAFETY: registers a handler with `pthread_atfork`, and maps memory for what its child reads.
 
@@ -98,6 +98,10 @@ impl Ranges {
 #[unsafe(link_section = ".init_array")]
 static REGISTER: extern "C" fn() = {
     extern "C" fn register() {
+        // glibc before 2.24 registers its allocator's handlers when the first memory is asked for. They have to be
+        // before these: what is waited for here may be about to allocate.
+        // SAFETY: memory of its own, which is looked at by nobody.
+        unsafe { libc::free(std::hint::black_box(libc::malloc(1))) };
         // SAFETY: the handlers touch atomics, thread-locals and locks that the forking thread holds, without
         // allocating, so they may run in the child of a process with threads. glibc unregisters them should this
         // library be unloaded.

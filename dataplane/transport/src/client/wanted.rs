@@ -1,4 +1,5 @@
-//! What this program wants of a pool, as its environment and client.conf say it, and how its controller is asked for it.
+//! What this program wants of a pool, as its environment and client.conf say it, and how its controller is asked for
+//! that.
 
 use std::path::PathBuf;
 use std::time::Duration;
