@@ -107,15 +107,9 @@ done
 # The server does not know who it is that comes from another root directory, so the token it is.
 export ORION_TOKEN_FILE=$place/run/token
 facts=$target/x86_64-unknown-linux-gnu/release/orion-facts
-hangs=registered_memory_is_the_childs_own_where_another_thread_registers_some
 for server in "unix:$place/run/socket" "$tcp"; do
     # Files that several programs map are registered where the GPU's host maps them too.
     [[ $server == unix:* ]] && left_out= || left_out=shared_file
-    # A fault that is known: with glibc 2.23 this program waits for ever, in malloc, as its threads' stacks say.
-    if [[ $(inside ldd --version | head -n 1) == *" 2.23" ]]; then
-        echo "with glibc 2.23 $hangs is not asked: there it hangs"
-        left_out+=${left_out:+,}$hangs
-    fi
     skip=(${left_out:+--skip "$left_out"})
     inside "$target/portable/bin/orion-run" --server "$server" -- "$facts" --quiet "${skip[@]}" 2>"$place/said" ||
         status=1

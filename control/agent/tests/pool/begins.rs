@@ -168,7 +168,7 @@ fn a_program_that_asks_while_an_oriond_is_started_again_has_its_vgpus_a_moment_l
     let said = || std::fs::read_to_string(&path).unwrap_or_default();
     wait_until("its asking again", || {
         said().contains("no node with a GPU has reported")
-            && said().contains("; a node of it has just gone and may come again, asking for 15 s at most (ORION_WAIT)")
+            && said().contains("; a node has just gone and may come again, asking for 15 s at most (ORION_WAIT)")
     });
     scene.nodes[0].oriond = scene.start_oriond("a", &port);
     assert_eq!(text(&program.wait_with_output().expect("it ends")).0, vgpus(1, 512), "{}", said());
