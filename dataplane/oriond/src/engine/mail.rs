@@ -13,6 +13,10 @@ pub trait Kick: Send + Sync {
     fn kick(&self, slot: u32);
 }
 
+/// Has no bound of its own: who posts could not wait, for he may be an engine that somebody else's mail waits for. Each
+/// piece is about something that has one: a connection that was let in or a session that has begun (once each, and once
+/// when it is over), a worker that was asked for, chunks on their way on a lane (a kick for each time that some of
+/// `LANE_CHUNKS_MAX` are dealt out), one that waits for a barrier or for room (a kick, until it waits again).
 pub struct Mailbox<T> {
     queue: SegQueue<T>,
     /// Something is in `queue`.
