@@ -154,7 +154,6 @@ fn run(start: &Start) -> Result<(), String> {
     }
     let (node_ms, lease_ms) = (settings.node_ms, settings.lease_ms);
     let counter = desk::open(settings, store(&config, kv, &kv_trust, shares_as.as_deref())?)?;
-    info!("Database connection is created.");
     let service = Service {
         counter,
         keys: config.keys.clone(),
@@ -210,7 +209,9 @@ fn store(
         }
         _ => {
             info!("Creating database connection to {}", folder.display());
-            Ok(Box::new(Embedded::open(folder)?))
+            let store = Embedded::open(folder)?;
+            info!("Database connection is created.");
+            Ok(Box::new(store))
         }
     }
 }
