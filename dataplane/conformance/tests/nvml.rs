@@ -427,8 +427,11 @@ fn memory_that_the_driver_has_given_and_the_ledger_lacks_is_a_counter_and_a_line
     says(500 + 300);
     let lacking = (300 * MIB) as f64;
     server.until("a drift", |server| metrics.map(|name| server.metric(name)) == [Some(1.0), Some(lacking)]);
+    // It is written behind whoever counts.
+    let drifts = "more memory than its ledger counts";
+    server.until("its line", |server| server.log().contains(drifts));
     let log = server.log();
-    let lines: Vec<&str> = log.lines().filter(|line| line.contains("more memory than its ledger counts")).collect();
+    let lines: Vec<&str> = log.lines().filter(|line| line.contains(drifts)).collect();
     let [line] = lines[..] else { panic!("{lines:?}") };
     for word in [&format!("lacks_bytes={}", 300 * MIB), &format!("gpu=\"{uuid}\""), "WARN"] {
         assert!(line.contains(word), "no {word}: {line}");
