@@ -28,7 +28,9 @@ fn passes(capability: &str, script: &str) -> Vec<String> {
 
 /// The same of a script with arguments.
 fn passes_with(capability: &str, script: &str, arguments: &[&str]) -> Vec<String> {
-    let scratch = std::env::temp_dir().join(format!("orion-frameworks-{}-{script}", std::process::id()));
+    // Several tests run the same script at the same time.
+    let name = format!("orion-frameworks-{}-{capability}-{script}", std::process::id());
+    let scratch = std::env::temp_dir().join(name);
     let script = orion_built::root().join("dataplane/conformance/frameworks").join(script);
     // bin/python beside lib/python3.X/site-packages.
     let python = frameworks().ancestors().nth(3).expect("packages lie three folders down").join("bin/python");
