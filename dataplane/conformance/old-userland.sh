@@ -70,11 +70,14 @@ if ! command -v debootstrap >/dev/null || ! unshare --mount chroot / true 2>/dev
     echo "no debootstrap, or not root: the facts are asked in this userland, not in an old one"
     [ "${ORION_TESTS_INSIST:-}" != 1 ] || { echo "with ORION_TESTS_INSIST=1 that is a failure" >&2; exit 1; }
     old=/
-elif [ -e "$target/xenial/complete" ] || wget -q -T 30 -t 3 -O /dev/null "$ubuntu/dists/xenial/Release"; then
-    keys=$(ubuntu_keys) || { echo "Ubuntu's keys cannot be had, or are others than they were" >&2; exit 1; }
-    make_userland xenial "$ubuntu" "$keys"
+elif [ -e "$target/xenial/complete" ]; then
+    old=$target/xenial
+elif wget -q -T 30 -t 3 -O /dev/null "$ubuntu/dists/xenial/Release" &&
+    keys=$(ubuntu_keys) && make_userland xenial "$ubuntu" "$keys"; then
+    :
 else
-    echo "$ubuntu does not answer: the facts are asked in Debian 11, which is newer than Ubuntu 16.04"
+    echo "$ubuntu does not answer, or not with what it should: the facts are asked in Debian 11, which is newer than" \
+        "Ubuntu 16.04"
     make_userland bullseye "$debian"
 fi
 

@@ -354,6 +354,8 @@ fn why(said: &str) -> &'static str {
         "closed the connection",
         "no oriond listens on",
         "did not answer within",
+        "its worker ended before it was ready",
+        "its worker did not get ready in time",
     ];
     kinds.into_iter().find(|kind| said.contains(kind)).unwrap_or_else(|| panic!("refused without a reason: {said:?}"))
 }
