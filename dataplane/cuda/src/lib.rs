@@ -15,3 +15,6 @@ pub mod driver;
 pub mod find;
 pub mod names;
 pub mod nvml_table;
+
+/// What the software GPU calls itself, by which both ends know it.
+pub const SOFTWARE_GPU: &str = "Orion software GPU";

@@ -1,4 +1,5 @@
-//! The name of the file that an image is in, for what is said of it where it does not run.
+//! The name of the file that an image is in, for what is said of it where it does not run. That is the software GPU's to
+//! say, so nobody looks for it where there is none.
 
 // UNSAFETY: reads what the dynamic linker tells of the program's objects.
 
@@ -6,12 +7,23 @@ use std::ffi::{CStr, CString, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use crate::session::device::facts;
+use crate::state::device::Device;
+
 /// As long as a file's name can be.
 const NAME_BYTES_MAX: usize = 255;
 
-/// Of an image in memory: of the program or library that has it in itself, by where the image is or, of a wrapper, its
-/// bytes are; or else, since cuBLAS unpacks its images first, of the one that calls.
+/// Of an image in memory.
 pub fn of(image: *const c_void, bytes: &[u8]) -> CString {
+    match facts().is_ok_and(|facts| facts.devices.iter().any(Device::is_software)) {
+        true => found(image, bytes),
+        false => CString::default(),
+    }
+}
+
+/// Of the program or library that has it in itself, by where the image is or, of a wrapper, its
+/// bytes are; or else, since cuBLAS unpacks its images first, of the one that calls.
+fn found(image: *const c_void, bytes: &[u8]) -> CString {
     let _whole = orion_transport::thread::Uncancelled::hold();
     let own = |at: *const u8| object_at(at.addr() as u64);
     match own(image.cast()).or_else(|| own(bytes.as_ptr())).or_else(caller) {
@@ -115,13 +127,16 @@ mod tests {
     fn what_is_in_a_program_or_library_has_its_name() {
         let test = std::env::current_exe().expect("Linux tells it");
         let test = name(&CString::new(test.as_os_str().as_bytes()).expect("no NUL"));
-        assert_eq!(of(OWN.as_ptr().cast(), &[]), test);
+        assert_eq!(found(OWN.as_ptr().cast(), &[]), test);
         // Of a wrapper that the program made, its bytes decide.
         let made = Box::new(7u64);
-        assert_eq!(of((&raw const *made).cast(), &OWN), test);
+        assert_eq!(found((&raw const *made).cast(), &OWN), test);
         // Nobody but the test calls, but the C library, whose thread it is.
-        assert!(of((&raw const *made).cast(), &[]).to_string_lossy().starts_with("libc"));
-        let library = of(libc::getpid as *const c_void, &[]);
+        assert!(found((&raw const *made).cast(), &[]).to_string_lossy().starts_with("libc"));
+        // Where there is no software GPU.
+        crate::state::device::fixture::initialise();
+        assert_eq!(of(OWN.as_ptr().cast(), &OWN), CString::default());
+        let library = found(libc::getpid as *const c_void, &[]);
         assert!(library.to_string_lossy().starts_with("libc"), "{library:?}");
     }
 

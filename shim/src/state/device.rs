@@ -94,6 +94,10 @@ pub struct Device {
 }
 
 impl Device {
+    pub fn is_software(&self) -> bool {
+        self.name == orion_cuda::SOFTWARE_GPU.as_bytes()
+    }
+
     fn new(ordinal: u32, (session, worker_ordinal): (usize, u32), d: &hello::Device) -> Device {
         let mut attributes = [None; ATTRIBUTES_DIRECT];
         let mut attributes_above = Vec::new();

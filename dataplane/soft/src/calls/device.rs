@@ -102,7 +102,7 @@ api! {
     }
     fn cuDeviceGetName(name: *mut c_char, len: c_int, dev: CUdevice) {
         check(dev)?;
-        put_text(name, len, "Orion software GPU")
+        put_text(name, len, orion_cuda::SOFTWARE_GPU)
     }
     fn cuDeviceGetUuid(out: *mut CUuuid, dev: CUdevice) {
         put(out, uuid(check(dev)?))
