@@ -45,12 +45,10 @@ pub fn check(report: &mut Report) {
 
 /// Asks the controllers one after the other until one answers that leads. The error is what is wrong, and what to do.
 fn ask(wanted: &Wanted) -> Result<(String, Said), (String, String)> {
-    let mut candidates = wanted.controllers.clone();
+    let mut candidates = wanted.candidates();
     let (question, key) = (wanted.question("orion-check", ""), wanted.client_key.as_deref());
-    let mut at = 0;
     let mut last = (String::new(), String::new());
-    while let Some(controller) = candidates.get(at).cloned() {
-        at += 1;
+    while let Some(controller) = candidates.next() {
         let Reply { status, body } = match post(&controller, "/look", &question, key) {
             Ok(reply) => reply,
             Err(why) => {
@@ -66,10 +64,7 @@ fn ask(wanted: &Wanted) -> Result<(String, Said), (String, String)> {
         match (status, &said.leader) {
             (200, _) => return Ok((controller, said)),
             (307, Some(leader)) => {
-                // It may be none of those that were named.
-                if !candidates.contains(leader) {
-                    candidates.insert(at, leader.clone());
-                }
+                candidates.leads(leader);
                 last = (format!("{controller}: {error}"), "ask again".to_owned());
             }
             (503, _) => last = (format!("{controller}: {error}"), "programs wait for one that leads".to_owned()),

@@ -163,24 +163,18 @@ fn round(
     body: &str,
     claims: Option<&str>,
 ) -> Result<(Object, Line), Trouble> {
-    let mut candidates = wanted.controllers.clone();
-    let mut at = 0;
-    loop {
-        let trouble = match exchange(wanted, &candidates[at], method, path, body, claims) {
+    let (mut candidates, mut last) = (wanted.candidates(), None);
+    while let Some(controller) = candidates.next() {
+        let trouble = match exchange(wanted, &controller, method, path, body, claims) {
             Err(trouble @ (Trouble::NotNow(_) | Trouble::Elsewhere(..))) => trouble,
             answer => return answer,
         };
-        at += 1;
-        // It may be none of those that were named.
-        if let Trouble::Elsewhere(leader, _) = &trouble
-            && !candidates.contains(leader)
-        {
-            candidates.insert(at, leader.clone());
+        if let Trouble::Elsewhere(leader, _) = &trouble {
+            candidates.leads(leader);
         }
-        if at == candidates.len() {
-            return Err(trouble);
-        }
+        last = Some(trouble);
     }
+    Err(last.expect("who wants something of a pool has named a controller"))
 }
 
 fn granted(wanted: &Wanted, answer: &Object, line: Line) -> Result<Granted, NoSession> {

@@ -1,5 +1,5 @@
-//! The name of the file that an image is in, for what is said of it where it does not run. That is the software GPU's to
-//! say, so nobody looks for it where there is none.
+//! The name of the file that an image is in, for what is said of it where it does not run. That is the software GPU's
+//! to say, so nobody looks for it where there is none.
 
 // UNSAFETY: reads what the dynamic linker tells of the program's objects.
 

@@ -45,7 +45,43 @@ const WAIT_FOR_CONTROLLER: Duration = Duration::from_secs(30);
 /// A controller lets nobody wait for longer.
 const WAIT_SECONDS_MAX: u64 = 3600;
 
+/// So many that lead are asked that were not named: of a pool's controllers each may name another one, and one that is
+/// wrong a new one each time.
+const LEADERS_MAX: usize = 16;
+
+/// Controllers, to be asked one after the other.
+pub struct Candidates {
+    all: Vec<String>,
+    at: usize,
+    leaders: usize,
+}
+
+impl Candidates {
+    /// One has said that this one leads, which is asked next if it was not named.
+    pub fn leads(&mut self, leader: &str) {
+        if self.leaders < LEADERS_MAX && !self.all.iter().any(|known| known == leader) {
+            self.all.insert(self.at, leader.to_owned());
+            self.leaders += 1;
+        }
+    }
+}
+
+impl Iterator for Candidates {
+    type Item = String;
+
+    fn next(&mut self) -> Option<String> {
+        let next = self.all.get(self.at).cloned();
+        self.at += usize::from(next.is_some());
+        next
+    }
+}
+
 impl Wanted {
+    /// Those that were named, to begin with.
+    pub fn candidates(&self) -> Candidates {
+        Candidates { all: self.controllers.clone(), at: 0, leaders: 0 }
+    }
+
     /// Nothing if no controller is named. `server` is what `ORION_SERVER` says: it names an oriond, and then a file
     /// does not name a controller.
     pub fn from_environment(server: Option<&str>) -> Result<Option<Wanted>, String> {
@@ -243,6 +279,23 @@ mod tests {
             let refused = Wanted::of(variable, None, || Ok(ClientConf::default())).err();
             assert_eq!(refused, Some(format!("{unreadable} is not valid UTF-8")));
         }
+    }
+
+    #[test]
+    fn who_leads_is_asked_next_and_controllers_that_name_new_ones_without_end_are_not_followed() {
+        let found = wanted(&[("ORION_CONTROLLER", "a:1,b:1")], None, "").expect("sound").expect("two are named");
+        let mut candidates = found.candidates();
+        assert_eq!(candidates.next().as_deref(), Some("a:1"));
+        candidates.leads("c:1");
+        candidates.leads("b:1");
+        assert_eq!(candidates.collect::<Vec<_>>(), ["c:1", "b:1"]);
+        let mut candidates = found.candidates();
+        let mut asked = 0;
+        while candidates.next().is_some() {
+            asked += 1;
+            candidates.leads(&format!("another-{asked}:1"));
+        }
+        assert_eq!(asked, 2 + LEADERS_MAX);
     }
 
     #[test]
