@@ -449,7 +449,7 @@ impl Serving {
                     Some((tell, Waited::Granted(granted)))
                 }),
                 Event::GaveUp { id } => {
-                    (desk.waiters.remove(&id)).map(|(ask, tell)| (tell, Waited::InVain(desk.pool.why_not(&ask))))
+                    (desk.waiters.remove(&id)).map(|(ask, tell)| (tell, Waited::InVain(desk.pool.why_in_vain(&ask))))
                 }
                 _ => None,
             };

@@ -150,7 +150,7 @@ impl Service {
     pub async fn look(&self, r: &pb::AllocateRequest) -> Result<Seen, Status> {
         let ask = asked(r, self.places_by_ratio)?;
         let seen = self.ask(move |d| {
-            let places = d.pool.would_give(&ask).map_err(refused)?;
+            let places = d.pool.would_give(&ask).map_err(|no| refused_now(d, &ask, no))?;
             let not_now = d.pool.why_not_now(&ask);
             let would = Allocation { id: AllocationId(0), ask, places, lease: Lease::Offered, until: d.now };
             let leases = leases::sign_to_look(d, &would).map_err(Status::failed_precondition)?;
@@ -614,7 +614,7 @@ impl pb::pool_server::Pool for Service {
     async fn forget(&self, request: Request<pb::NodeName>) -> Reply<pb::Forgotten> {
         self.admit(&request, Role::Administrator)?;
         let node = request.into_inner().node;
-        self.ask(move |d| d.pool.forget(&node)).await?.map_err(refused)?;
+        self.ask(move |d| d.pool.forget(d.now, &node)).await?.map_err(refused)?;
         Ok(Response::new(pb::Forgotten {}))
     }
 
@@ -635,7 +635,7 @@ impl pb::pool_server::Pool for Service {
         };
         let quota = orion_pool::Quota { vgpus: q.vgpus, memory, ratio: q.ratio };
         let quota = (quota != orion_pool::Quota::default()).then_some(quota);
-        self.ask(move |d| d.pool.set_quota(&q.tenant, quota)).await?.map_err(refused)?;
+        self.ask(move |d| d.pool.set_quota(d.now, &q.tenant, quota)).await?.map_err(refused)?;
         Ok(Response::new(pb::QuotaSet {}))
     }
 

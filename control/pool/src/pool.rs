@@ -188,6 +188,15 @@ struct Waiting {
     until: Time,
     /// Whether the nodes that are expected could hold it if nobody had anything of them. Others pass one without hope.
     has_hope: bool,
+    /// It waits until its own tenant has less, or may have more. Others pass it likewise.
+    is_over_quota: bool,
+}
+
+impl Waiting {
+    /// Whether who comes later waits behind it.
+    fn is_next(&self) -> bool {
+        self.has_hope && !self.is_over_quota
+    }
 }
 
 #[derive(Debug)]
@@ -206,6 +215,8 @@ pub struct Pool {
     lent: BTreeMap<String, Lent>,
     /// Nodes whose oriond has gone a moment ago, as they were: it may have been started again.
     left: BTreeMap<String, (NodeReport, Time)>,
+    /// Some node has said that it has GPUs, or did before this pool was read from its store.
+    had_gpus: bool,
     changes: Vec<Change>,
     events: Vec<Event>,
 }
@@ -236,6 +247,7 @@ impl Pool {
             revoked: BTreeMap::new(),
             lent: BTreeMap::new(),
             left: BTreeMap::new(),
+            had_gpus: false,
             changes: Vec::new(),
             events: Vec::new(),
         }
@@ -252,6 +264,7 @@ impl Pool {
         let mut pool = Pool::new(settings);
         for (report, standing) in nodes {
             let lender = pool.settings.lender;
+            pool.had_gpus |= !report.gpus.is_empty();
             pool.nodes.insert(Node::new(report, standing, now, lender));
         }
         pool.quotas.extend(quotas);
@@ -348,6 +361,7 @@ impl Pool {
     pub fn register(&mut self, now: Time, report: NodeReport) -> Result<(), Refused> {
         self.may_register(now, &report)?;
         let name = report.name.clone();
+        self.had_gpus |= !report.gpus.is_empty();
         match self.nodes.get(&name) {
             Some(known) if report.gpus.is_empty() && !known.report.gpus.is_empty() => {
                 self.left.insert(name.clone(), (known.report.clone(), now));
@@ -363,7 +377,7 @@ impl Pool {
             }
             Some(known) => (known.standing, self.on_node(&name)),
             None => {
-                self.makes_room_for_a_node()?;
+                self.makes_room_for_a_node(now)?;
                 (Standing::Up, Vec::new())
             }
         };
@@ -394,14 +408,14 @@ impl Pool {
     }
 
     /// Nodes that nobody knows any more are forgotten before one that comes is refused.
-    fn makes_room_for_a_node(&mut self) -> Result<(), Refused> {
+    fn makes_room_for_a_node(&mut self, now: Time) -> Result<(), Refused> {
         if self.nodes.len() < NODES_MAX {
             return Ok(());
         }
         let is_gone = |node: &&Node| node.is_given_up && self.on_node(&node.report.name).is_empty();
         let goes = self.nodes.values().find(is_gone).map(|node| node.report.name.clone());
         match goes {
-            Some(name) => self.forget(&name),
+            Some(name) => self.forget(now, &name),
             None => Err(Refused::Full(format!(
                 "the pool has {NODES_MAX} nodes, and takes no more; have it forget one that will not come back \
                  (orionctl forget)"
@@ -568,7 +582,7 @@ impl Pool {
     }
 
     /// A node that will not come back. It has to be empty.
-    pub fn forget(&mut self, name: &str) -> Result<(), Refused> {
+    pub fn forget(&mut self, now: Time, name: &str) -> Result<(), Refused> {
         if self.nodes.get(name).is_none() {
             return Err(unknown_node(name));
         }
@@ -585,6 +599,7 @@ impl Pool {
         self.left.remove(name);
         self.changes.push(Change::NodeGone(name.to_owned()));
         self.events.push(Event::NodeForgotten { node: name.to_owned() });
+        self.serve_queue(now);
         Ok(())
     }
 }
@@ -622,21 +637,22 @@ impl Pool {
         }
         let refused = match self.choose(&ask) {
             Ok(chosen) => return Ok(Answer::Granted(self.grant(now, id, ask, chosen))),
-            Err(full @ Refused::Full(_)) => full,
-            Err(refused) => return Err(refused),
+            Err(refused) => refused,
         };
-        if ask.wait_ms == 0 || !self.has_place_in_queue(&ask.tenant) {
+        let is_over_quota = matches!(refused, Refused::Quota(_));
+        // Nobody waits for more than he may ever have at once.
+        if ask.wait_ms == 0 || is_over_quota && !self.may_have_alone(&ask) || !self.has_place_in_queue(&ask.tenant) {
             return Err(refused);
         }
         let (until, has_hope) = (now.saturating_add(ask.wait_ms), has_hope(&self.nodes, self.settings.lender, &ask));
-        self.queue.push_back(Waiting { id, ask, until, has_hope });
+        self.queue.push_back(Waiting { id, ask, until, has_hope, is_over_quota });
         self.events.push(Event::Waits { id });
         Ok(Answer::Waits(self.queue.len() - 1))
     }
 
     /// Where it lies if it is given now, or why it is not.
     fn choose(&self, ask: &Ask) -> Result<Chosen, Refused> {
-        let before = self.queue.iter().filter(|w| w.has_hope).count();
+        let before = self.queue.iter().filter(|w| w.is_next()).count();
         match self.find(ask) {
             // Who waits is before who comes.
             Ok(chosen) if before == 0 => Ok(chosen),
@@ -651,12 +667,22 @@ impl Pool {
         self.choose(ask).err().map(|refused| refused.text().to_owned())
     }
 
-    /// For how long it is worth to ask for this again: others, or his tenant's other programs, may have given back by
-    /// then what they have, and a node whose oriond is being started again may be there. Nothing where nobody could
-    /// give it.
-    pub fn may_give_within(&self, ask: &Ask) -> Option<Time> {
+    /// Whether the tenant might have it if it had nothing else.
+    fn may_have_alone(&self, ask: &Ask) -> bool {
         let alone = vec![(ask.memory.unwrap_or(0), ask.ratio.unwrap_or(0)); ask.vgpus as usize];
-        self.within_quota_of(&ask.tenant, Held::default(), &alone).ok()?;
+        self.within_quota_of(&ask.tenant, Held::default(), &alone).is_ok()
+    }
+
+    /// For how long it is worth to ask for this again: others, or his tenant's other programs, may have given back by
+    /// then what they have, and a node whose oriond is being started may be there, again or for the first time. Nothing
+    /// where nobody could give it.
+    pub fn may_give_within(&self, ask: &Ask) -> Option<Time> {
+        if !self.may_have_alone(ask) {
+            return None;
+        }
+        if !self.had_gpus {
+            return Some(RETURNS_MS);
+        }
         let has_hope = |nodes: &Nodes| has_hope(nodes, self.settings.lender, ask);
         if !self.left.is_empty() && has_hope(&self.with_who_left()) {
             return Some(RETURNS_MS);
@@ -876,6 +902,12 @@ impl Pool {
         if *held == Held::default() {
             self.held.remove(tenant);
         }
+        self.may_be_within_quota(tenant);
+    }
+
+    /// The tenant has less now, or may have more.
+    fn may_be_within_quota(&mut self, tenant: &str) {
+        self.queue.iter_mut().filter(|w| w.ask.tenant == tenant).for_each(|w| w.is_over_quota = false);
     }
 
     /// `without` is a node whose room has been given back already.
@@ -898,30 +930,28 @@ impl Pool {
 
     /// First come, first served: nobody is passed over because he asks for more, if it is not more than there is.
     fn serve_queue(&mut self, now: Time) {
-        while let Some(at) = self.queue.iter().position(|w| w.has_hope) {
+        while let Some(at) = self.queue.iter().position(Waiting::is_next) {
             match self.find(&self.queue[at].ask) {
                 Ok(chosen) => {
                     let Waiting { id, ask, .. } = self.queue.remove(at).expect("just seen");
                     self.grant(now, id, ask, chosen);
                 }
-                // Its tenant has taken what was his meanwhile.
-                Err(Obstacle::Quota(_)) => {
-                    let Waiting { id, .. } = self.queue.remove(at).expect("just seen");
-                    self.events.push(Event::GaveUp { id });
-                }
+                Err(Obstacle::Quota(_)) => self.queue[at].is_over_quota = true,
                 Err(Obstacle::Full) => return,
             }
         }
     }
 
-    /// After each change of which nodes are expected, and of what they have.
+    /// After each change of which nodes are expected, and of what they have: how much somebody would have of them may be
+    /// another, too.
     fn weigh_hopes(&mut self) {
         for waiting in &mut self.queue {
             waiting.has_hope = has_hope(&self.nodes, self.settings.lender, &waiting.ask);
+            waiting.is_over_quota = false;
         }
     }
 
-    pub fn set_quota(&mut self, tenant: &str, quota: Option<Quota>) -> Result<(), Refused> {
+    pub fn set_quota(&mut self, now: Time, tenant: &str, quota: Option<Quota>) -> Result<(), Refused> {
         if tenant.len() > TEXT_BYTES_MAX || tenant.chars().any(acts) {
             let tenant = quoted(tenant);
             return Err(Refused::Invalid(format!(
@@ -938,6 +968,8 @@ impl Pool {
                 self.changes.push(Change::QuotaGone(tenant.to_owned()));
             }
         }
+        self.may_be_within_quota(tenant);
+        self.serve_queue(now);
         Ok(())
     }
 
@@ -985,7 +1017,14 @@ impl Pool {
     }
 
     /// What one that waited in vain is told.
-    pub fn why_not(&self, ask: &Ask) -> String {
+    pub fn why_in_vain(&self, ask: &Ask) -> String {
+        match self.find(ask) {
+            Err(Obstacle::Quota(text)) => text,
+            _ => self.why_not(ask),
+        }
+    }
+
+    fn why_not(&self, ask: &Ask) -> String {
         let all: Vec<&Allocation> = self.allocations.values().collect();
         let nodes = self.where_it_may_lie(ask);
         explain::full(self.settings.lender, &nodes, matches!(nodes, Cow::Owned(_)), &all, ask)

@@ -46,6 +46,22 @@ fn a_node_that_has_just_left_is_hoped_for_for_a_while() {
     assert_eq!(pool.may_give_within(&ask), None);
 }
 
+/// Whoever starts all of a pool at once may ask before its first node has said what it has.
+#[test]
+fn a_first_node_is_hoped_for() {
+    let mut pool = Pool::new(Settings::default());
+    let ask = Ask { vgpus: 1, tenant: "red".into(), ..Ask::default() };
+    assert_eq!(pool.may_give_within(&ask), Some(RETURNS_MS));
+    pool.set_quota(0, "red", Some(Quota { vgpus: Some(0), ..Quota::default() })).expect("a good quota");
+    assert_eq!(pool.may_give_within(&ask), None, "red gets nothing of any node");
+    pool.set_quota(0, "red", None).expect("a good quota");
+    // Its agent is there before its oriond.
+    pool.register(0, NodeReport { gpus: Vec::new(), ..report() }).expect("a good node");
+    assert_eq!(pool.may_give_within(&ask), Some(RETURNS_MS));
+    pool.register(0, report()).expect("a good node");
+    assert_eq!(pool.may_give_within(&Ask { vgpus: 5, ..ask }), None, "it has four");
+}
+
 #[test]
 fn a_look_shows_what_is_given_next_and_takes_nothing() {
     let mut pool = pool();
@@ -58,7 +74,7 @@ fn a_look_shows_what_is_given_next_and_takes_nothing() {
     let Ok(Answer::Granted(given)) = pool.allocate(0, AllocationId(1), ask.clone()) else { panic!("there is room") };
     assert_eq!(given.places, would);
     // Now there is no room, and red may have no more; it is shown as many as it would be given of an empty pool.
-    pool.set_quota("red", Some(Quota { vgpus: Some(3), ..Quota::default() })).expect("a good quota");
+    pool.set_quota(0, "red", Some(Quota { vgpus: Some(3), ..Quota::default() })).expect("a good quota");
     let _ = pool.take_changes();
     assert_eq!(pool.would_give(&ask), Ok(would));
     let why = |pool: &Pool, ask: &Ask| pool.why_not_now(ask).expect("not now");

@@ -150,6 +150,8 @@ struct World {
     asked: u128,
     /// In the order in which they came.
     waiting: Vec<(AllocationId, Ask)>,
+    /// Those of them that were over their tenant's quota before this step, or may have been.
+    waited_over_quota: BTreeSet<AllocationId>,
     /// Sessions that nodes believe to have, by node.
     sessions: HashMap<String, BTreeSet<AllocationId>>,
 }
@@ -177,6 +179,7 @@ impl World {
             now: 0,
             asked: 0,
             waiting: Vec::new(),
+            waited_over_quota: BTreeSet::new(),
             sessions: HashMap::new(),
         }
     }
@@ -186,6 +189,8 @@ impl World {
     }
 
     fn step(&mut self, step: Step) {
+        let over_quota = self.waiting.iter().filter(|(_, ask)| self.allowed(ask) != Some(true)).map(|(id, _)| *id);
+        self.waited_over_quota = over_quota.collect();
         match step {
             Step::Register { node, gpus, split } => {
                 self.pool.register(self.now, report(node, gpus, split)).expect("a sound report");
@@ -217,12 +222,12 @@ impl World {
                 let name = node_name(node);
                 let is_used = self.pool.allocations().any(|a| a.is_on(&name));
                 let is_there = self.pool.nodes().any(|n| n.report.name == name);
-                assert_eq!(self.pool.forget(&name).is_ok(), is_there && !is_used);
+                assert_eq!(self.pool.forget(self.now, &name).is_ok(), is_there && !is_used);
             }
             Step::SetQuota { tenant, vgpus, gib } => {
                 let quota = Quota { vgpus, memory: gib.map(|g| g << 30), ratio: None };
                 let quota = (vgpus.is_some() || gib.is_some()).then_some(quota);
-                self.pool.set_quota(TENANTS[tenant], quota).expect("a good name");
+                self.pool.set_quota(self.now, TENANTS[tenant], quota).expect("a good name");
             }
             Step::Pass(ms) => {
                 self.now += ms;
@@ -232,8 +237,8 @@ impl World {
                 }
                 self.hear();
                 // Nobody waits for what is there.
-                if let Some((id, first)) = self.waiting.iter().find(|(_, ask)| self.has_hope(ask)) {
-                    assert!(!self.fits(first), "{id} waits for what is there");
+                if let Some((id, first)) = self.waiting.iter().find(|(_, ask)| self.may_be_next(ask)) {
+                    assert!(!self.is_next(first) || !self.fits(first), "{id} waits for what is there");
                 }
             }
             Step::Restart => self.restart(),
@@ -262,7 +267,9 @@ impl World {
         self.asked += 1;
         let id = AllocationId(self.asked);
         let (fits, allowed) = (self.fits(&ask), self.allowed(&ask));
-        let are_before = self.waiting.iter().any(|(_, before)| self.has_hope(before));
+        let are_before = self.waiting.iter().any(|(_, before)| self.is_next(before));
+        let may_be_before = self.waiting.iter().any(|(_, before)| self.may_be_next(before));
+        let is_full = self.waiting.len() == QUEUE_MAX && self.who_gives_way(&ask.tenant).is_none();
         match self.pool.allocate(self.now, id, ask.clone()) {
             Ok(Answer::Granted(allocation)) => {
                 assert!(fits && allowed != Some(false) && !are_before);
@@ -272,7 +279,7 @@ impl World {
                 assert_eq!(again, Answer::Granted(allocation));
             }
             Ok(Answer::Waits(behind)) => {
-                assert!(ask.wait_ms > 0 && (!fits || are_before));
+                assert!(ask.wait_ms > 0 && (!fits || may_be_before || allowed != Some(true)));
                 if self.waiting.len() == QUEUE_MAX {
                     let goes = self.who_gives_way(&ask.tenant).expect("nobody has more there");
                     assert!(!self.pool.waiting().any(|(id, _)| id == goes));
@@ -282,12 +289,14 @@ impl World {
                 self.waiting.push((id, ask));
             }
             Err(Refused::Full(text)) => {
-                assert!(!fits || are_before, "{text}");
-                let is_full = self.waiting.len() == QUEUE_MAX && self.who_gives_way(&ask.tenant).is_none();
+                assert!(!fits || may_be_before, "{text}");
                 assert!(ask.wait_ms == 0 || is_full);
                 assert!(!fits || text.contains("wait"), "{text}");
             }
-            Err(Refused::Quota(text)) => assert!(allowed != Some(true) && text.contains("may hold"), "{text}"),
+            Err(Refused::Quota(text)) => {
+                assert!(allowed != Some(true) && text.contains("may hold"), "{text}");
+                assert!(ask.wait_ms == 0 || is_full || self.allowed_beside(0, 0, &ask) != Some(true), "{text}");
+            }
             Err(other) => panic!("{other:?}"),
         }
     }
@@ -366,16 +375,29 @@ impl World {
         }
     }
 
+    /// Whether who comes later waits behind it.
+    fn is_next(&self, ask: &Ask) -> bool {
+        self.has_hope(ask) && self.allowed(ask) == Some(true)
+    }
+
+    /// Likewise, as far as is known.
+    fn may_be_next(&self, ask: &Ask) -> bool {
+        self.has_hope(ask) && self.allowed(ask) != Some(false)
+    }
+
     /// Whether the quota has room; of an ask that leaves its memory to the GPU that is not known.
     fn allowed(&self, ask: &Ask) -> Option<bool> {
-        let Some((_, quota)) = self.pool.quotas().find(|(tenant, _)| *tenant == ask.tenant) else { return Some(true) };
         let mine = || self.pool.allocations().filter(|a| a.ask.tenant == ask.tenant).flat_map(|a| &a.places);
-        if quota.vgpus.is_some_and(|max| mine().count() as u32 + ask.vgpus > max) {
+        self.allowed_beside(mine().count() as u32, mine().map(|p| p.memory).sum(), ask)
+    }
+
+    fn allowed_beside(&self, vgpus: u32, memory: u64, ask: &Ask) -> Option<bool> {
+        let Some((_, quota)) = self.pool.quotas().find(|(tenant, _)| *tenant == ask.tenant) else { return Some(true) };
+        if quota.vgpus.is_some_and(|max| vgpus + ask.vgpus > max) {
             return Some(false);
         }
         let Some(max) = quota.memory else { return Some(true) };
-        let held = mine().map(|p| p.memory).sum::<u64>();
-        Some(held + ask.memory? * ask.vgpus as u64 <= max)
+        Some(memory + ask.memory? * ask.vgpus as u64 <= max)
     }
 
     fn restart(&mut self) {
@@ -397,7 +419,8 @@ impl World {
                 Event::Granted { id } => {
                     if let Some(at) = self.waiting.iter().position(|(w, _)| *w == id) {
                         let mut before = self.waiting[..at].iter();
-                        assert!(before.all(|(_, ask)| !self.has_hope(ask)), "somebody was passed over");
+                        let passes = |(id, ask): &(_, _)| self.waited_over_quota.contains(id) || !self.is_next(ask);
+                        assert!(before.all(passes), "somebody was passed over");
                         self.waiting.remove(at);
                     }
                 }

@@ -91,7 +91,7 @@ fn names_that_turn_the_line_they_stand_in_are_refused() {
     invalid(pool.register(0, NodeReport { name: "a\u{202e}b".into(), ..report("10.0.0.1:9960", 1) }).err());
     pool.register(0, report("10.0.0.1:9960", 1)).expect("a good one");
     invalid(pool.allocate(0, AllocationId(7), Ask { vgpus: 1, tenant: "red\u{2067}".into(), ..Ask::default() }).err());
-    invalid(pool.set_quota("red\u{202e}", None).err());
+    invalid(pool.set_quota(0, "red\u{202e}", None).err());
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Who waits is before who comes, as long as there is something to wait for.
 
-use orion_pool::pool::{Answer, Event, Pool, Settings};
+use orion_pool::pool::{Answer, Event, Pool, Quota, Settings};
 use orion_pool::{AllocationId, Ask, Gpu, MIB, NodeReport, Refused, Why};
 
 fn pool() -> Pool {
@@ -113,11 +113,46 @@ fn a_node_that_is_drained_or_forgotten_is_waited_for_by_nobody() {
         assert_eq!(granted(&mut pool), [3]);
         pool.release(0, AllocationId(1), Why::Released);
         match is_forgotten {
-            true => pool.forget("b").expect("it is empty"),
+            true => pool.forget(0, "b").expect("it is empty"),
             false => pool.drain(0, "b", false).expect("it is there"),
         }
         assert_eq!(granted(&mut pool), if is_forgotten { vec![] } else { vec![2] });
     }
+}
+
+#[test]
+fn who_is_over_his_quota_waits_for_his_own_and_keeps_nobody_else() {
+    let mut pool = pool();
+    pool.register(0, node("a", &[])).expect("a good node");
+    let of = |tenant: &str, vgpus| Ask { tenant: tenant.into(), ..ask(vgpus) };
+    let one = Some(Quota { vgpus: Some(1), ..Quota::default() });
+    pool.set_quota(0, "red", one).expect("a good quota");
+    assert!(!waits(&mut pool, 0, 1, of("red", 1)) && waits(&mut pool, 0, 2, of("red", 1)));
+    assert!(waits(&mut pool, 0, 3, of("red", 1)) && !waits(&mut pool, 0, 4, of("blue", 1)), "there is room");
+    assert!(waits(&mut pool, 0, 5, of("blue", 1)));
+    let _ = pool.take_events();
+    // What another tenant gives back is the next one's who may have it.
+    pool.release(0, AllocationId(4), Why::Released);
+    assert_eq!(granted(&mut pool), [5]);
+    // And what red gives back is red's again, one after the other.
+    pool.release(0, AllocationId(1), Why::Released);
+    assert_eq!(granted(&mut pool), [2]);
+    // It may have more; there is no room for that before blue has gone.
+    pool.set_quota(0, "red", Some(Quota { vgpus: Some(2), ..Quota::default() })).expect("a good quota");
+    assert_eq!(granted(&mut pool), []);
+    pool.release(0, AllocationId(5), Why::Released);
+    assert_eq!(granted(&mut pool), [3]);
+    // More than it may ever have is not waited for, and neither does anybody who does not want to.
+    for not_waiting in [of("red", 3), Ask { wait_ms: 0, ..of("red", 1) }] {
+        let refused = pool.allocate(0, AllocationId(6), not_waiting);
+        assert!(matches!(&refused, Err(Refused::Quota(text)) if text.contains("may hold 2 vGPUs")), "{refused:?}");
+    }
+    // Who has waited in vain is told why.
+    assert!(waits(&mut pool, 0, 7, Ask { wait_ms: 1, ..of("red", 1) }));
+    pool.tick(1);
+    assert!(pool.take_events().contains(&Event::GaveUp { id: AllocationId(7) }));
+    let why = pool.why_in_vain(&of("red", 1));
+    assert!(why.contains("tenant \"red\" may hold 2 vGPUs, has 2 and asks for 1 more"), "{why}");
 }
 
 #[test]

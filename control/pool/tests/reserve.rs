@@ -254,7 +254,7 @@ fn a_node_that_lends_what_is_not_of_its_reserve_is_refused() {
     }
     assert_eq!(world.controller.lent_by_nodes().count(), 1);
     assert!(world.controller.hear_of_reserve("b", vec![good]).is_err());
-    assert!(world.controller.forget("a").is_err_and(|why| why.text().contains("1 allocations")));
+    assert!(world.controller.forget(0, "a").is_err_and(|why| why.text().contains("1 allocations")));
     let all = NodeReport { kept: 4, ..world.report.clone() };
     assert!(all.check().is_err_and(|why| why.0.contains("leave the controller one")));
 }

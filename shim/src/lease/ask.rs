@@ -82,27 +82,9 @@ pub fn ask(wanted: &Wanted, program: &str) -> Result<Granted, NoSession> {
             || super::reserve::ask(wanted, &client),
         )
     };
-    let (began, [mut pause, longest], mut has_said) = (Instant::now(), AGAIN_PAUSES, false);
-    let (granted, why) = loop {
-        match once() {
-            Ok(granted) => break granted,
-            // Who says how long he waits has waited.
-            Err(Refused { no, may_pass_within }) if wanted.wait.is_some() || began.elapsed() >= may_pass_within => {
-                return Err(no);
-            }
-            Err(Refused { no, may_pass_within }) => {
-                if may_pass_within > QUIET && !std::mem::replace(&mut has_said, true) {
-                    let seconds = may_pass_within.as_secs();
-                    crate::say!(
-                        "{}; a node has just gone and may come again, asking for {seconds} s at most (ORION_WAIT)",
-                        no.text
-                    );
-                }
-            }
-        }
-        std::thread::sleep(pause);
-        pause = (2 * pause).min(longest);
-    };
+    // Who says how long he waits has waited.
+    let longest = wanted.wait.map_or(AGAIN_MAX, |_| Duration::ZERO);
+    let (granted, why) = while_it_may_pass(longest, once)?;
     if let Some(why) = why {
         let Part { places, node, .. } = &granted.parts[0];
         crate::say!("{why}; using {places} of the own reserve of this node, {node}");
@@ -116,8 +98,31 @@ pub fn look(wanted: &Wanted, program: &str) -> Result<Granted, NoSession> {
     let client = client(program);
     let question = wanted.question(&client, "");
     let of_reserve = || super::reserve::look(wanted, &client);
-    let seen = patiently(wanted, || round(wanted, "POST", "/look", &question, None), of_reserve);
-    seen.map(|(would, _)| would).map_err(|refused| refused.no)
+    let once = || patiently(wanted, || round(wanted, "POST", "/look", &question, None), of_reserve);
+    // Nobody waits in the pool's queue to look.
+    let longest = wanted.wait.map_or(AGAIN_MAX, Duration::from_secs);
+    while_it_may_pass(longest, once).map(|(would, _)| would)
+}
+
+/// Asks again as long as what is in the way may pass, and no longer than so.
+fn while_it_may_pass<T>(longest: Duration, once: impl Fn() -> Result<T, Refused>) -> Result<T, NoSession> {
+    let (began, [mut pause, longest_pause], mut has_said) = (Instant::now(), AGAIN_PAUSES, false);
+    loop {
+        let Refused { no, may_pass_within } = match once() {
+            Ok(given) => return Ok(given),
+            Err(refused) => refused,
+        };
+        let within = may_pass_within.min(longest);
+        if began.elapsed() >= within {
+            return Err(no);
+        }
+        if within > QUIET && !std::mem::replace(&mut has_said, true) {
+            let seconds = within.as_secs();
+            crate::say!("{}; a node may be there soon, asking for {seconds} s at most (ORION_WAIT)", no.text);
+        }
+        std::thread::sleep(pause);
+        pause = (2 * pause).min(longest_pause);
+    }
 }
 
 /// Asks as long as no controller is reached that leads; then this node may have some of its own, and with it comes why.

@@ -81,22 +81,18 @@ pub fn attach(settings: &Settings, listeners: [Listener; SESSIONS_MAX]) -> Resul
             log::has(format!("session {}", attached.welcome.session));
             Ok(vec![told(settings, attached, server)])
         }
-        Reach::Pool(wanted) => attach_patiently(settings, wanted, listeners),
+        Reach::Pool(wanted) => patiently(wanted, || attach_to_pool(settings, wanted, listeners)),
     }
 }
 
 /// What the controller knows of a node is a moment old: there its oriond may have ended meanwhile, or have been started
 /// again. Then the program asks for others.
-fn attach_patiently(
-    settings: &Settings,
-    wanted: &Wanted,
-    listeners: [Listener; SESSIONS_MAX],
-) -> Result<Vec<Attached>, NoSession> {
+fn patiently<T>(wanted: &Wanted, once: impl Fn() -> Result<T, NoSession>) -> Result<T, NoSession> {
     let patience = wanted.wait_for_controller().min(AGAIN_MAX);
     let until = Instant::now() + patience;
     let ([mut pause, longest], mut has_said) = (AGAIN_PAUSES, false);
     loop {
-        let no = match attach_to_pool(settings, wanted, listeners) {
+        let no = match once() {
             // The node that it was given before is of no use now, and the pool has no room without it.
             Err(no) if no.may_pass || has_said && no.refused.is_none() => no,
             done => return done,
@@ -167,8 +163,11 @@ pub fn offers(settings: &Settings) -> Result<Vec<Offer>, NoSession> {
             if let Some(views) = beside::find(wanted, settings.caller.home).into_iter().find_map(of_program) {
                 return Ok(offers(views));
             }
-            let would = ask::look(wanted, &settings.caller.program)?;
-            views(settings, wanted, &would.parts, would.is_of_reserve()).map(offers)
+            let of_would = || {
+                let would = ask::look(wanted, &settings.caller.program)?;
+                views(settings, wanted, &would.parts, would.is_of_reserve())
+            };
+            patiently(wanted, of_would).map(offers)
         }
     }
 }

@@ -2,7 +2,8 @@
 
 use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::process::Stdio;
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use orion_transport::fds;
@@ -10,6 +11,7 @@ use orion_wire::agent::{Answer, Ask, Gpu, KIND};
 
 use crate::reserve::{agent, ask, wanted};
 use crate::scene::{Process, Scene, Staying, wait_until};
+use crate::tools::listed;
 use crate::{text, vgpus};
 
 /// An oriond of two GPUs, as its agent sees it, that runs nothing.
@@ -154,24 +156,61 @@ fn a_program_that_is_sent_to_an_oriond_of_which_the_controller_does_not_know_yet
     scene.wait_for_free(4);
 }
 
+/// Asks again, since there is no node, and says so in one line.
+struct Asking {
+    child: std::process::Child,
+    said: std::path::PathBuf,
+}
+
+impl Asking {
+    fn begin(scene: &Scene, name: &str, mut command: Command) -> Asking {
+        let said = scene.path(name, "said");
+        let file = std::fs::File::create(&said).expect("creating it");
+        let child = command.stdout(Stdio::piped()).stderr(file).spawn().expect("it starts");
+        let asking = Asking { child, said };
+        wait_until("its asking again", || {
+            asking.said().contains("no node with a GPU has reported")
+                && asking.said().contains("; a node may be there soon, asking for 15 s at most (ORION_WAIT)")
+        });
+        asking
+    }
+
+    fn said(&self) -> String {
+        std::fs::read_to_string(&self.said).unwrap_or_default()
+    }
+
+    /// What it has printed.
+    fn ends(self) -> String {
+        assert_eq!(self.said().lines().count(), 1, "{}", self.said());
+        text(&self.child.wait_with_output().expect("it ends")).0
+    }
+}
+
+/// All of a pool is started at once, and of it the controller is the first that listens.
+#[test]
+fn who_asks_before_any_node_has_reported_is_served_when_one_has() {
+    let mut scene = Scene::new(&[], "", false);
+    let program = Asking::begin(&scene, "program", scene.program(&[]));
+    let tool = listed(scene.with_nvml(Path::new("/usr/bin/env"), &[]));
+    let tool = Asking::begin(&scene, "tool", tool);
+    let node = scene.node_with("a", None);
+    scene.nodes.push(node);
+    assert_eq!((program.ends(), tool.ends()), (vgpus(1, 512), "1\n".to_owned()));
+    scene.wait_for_free(4);
+}
+
 /// The controller has heard that it is gone, and there is no other node.
 #[test]
-fn a_program_that_asks_while_an_oriond_is_started_again_has_its_vgpus_a_moment_later() {
+fn who_asks_while_an_oriond_is_started_again_is_served_a_moment_later() {
     let mut scene = Scene::new(&["a"], "", false);
     let port = scene.nodes[0].address.strip_prefix("tcp:").expect("over TCP").to_owned();
     scene.nodes[0].oriond.kill();
     let all = |scene: &Scene| scene.http("GET", "/devices?res=nvidia_cuda", "").1;
     wait_until("the controller's hearing that it is gone", || all(&scene) == "nvidia_cuda=0");
-    let path = scene.path("program", "said");
-    let said = std::fs::File::create(&path).expect("creating it");
-    let program = scene.program(&[]).stdout(Stdio::piped()).stderr(said).spawn().expect("it starts");
-    let said = || std::fs::read_to_string(&path).unwrap_or_default();
-    wait_until("its asking again", || {
-        said().contains("no node with a GPU has reported")
-            && said().contains("; a node has just gone and may come again, asking for 15 s at most (ORION_WAIT)")
-    });
+    let program = Asking::begin(&scene, "program", scene.program(&[]));
+    let tool = listed(scene.with_nvml(Path::new("/usr/bin/env"), &[]));
+    let tool = Asking::begin(&scene, "tool", tool);
     scene.nodes[0].oriond = scene.start_oriond("a", &port);
-    assert_eq!(text(&program.wait_with_output().expect("it ends")).0, vgpus(1, 512), "{}", said());
-    assert_eq!(said().lines().count(), 1, "{}", said());
+    assert_eq!((program.ends(), tool.ends()), (vgpus(1, 512), "1\n".to_owned()));
     scene.wait_for_free(4);
 }

@@ -162,6 +162,16 @@ fn programs_that_run_one_after_another_need_no_more_room_than_one_of_them() {
         let (status, said) = asked(body);
         assert_eq!((status, said.contains("\"may_pass_ms\":2000")), (409, may_pass), "{body}: {said}");
     }
+    // Who waits for what his own tenant has keeps nobody else from what is free.
+    let mut patient = scene.program(&[("ORION_TENANT", "red"), ("ORION_WAIT", "60")]);
+    let patient = patient.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    scene.controller.says(" waits for room");
+    assert_eq!(text(&scene.run(&[("ORION_VGPU", "3")])), (vgpus(3, 512), String::new()));
+    holds.kill();
+    assert_eq!(text(&patient.wait_with_output().expect("it ends")), (vgpus(1, 512), String::new()));
+    // And in vain he is told what his tenant may have.
+    let holds = scene.stay(&[("ORION_TENANT", "red")]);
+    refused(&scene.run(&[("ORION_TENANT", "red"), ("ORION_WAIT", "1")]), &["\"red\" may hold 1 vGPUs, has 1"]);
     holds.kill();
     scene.wait_for_free(4);
 }

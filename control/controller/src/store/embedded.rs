@@ -180,7 +180,7 @@ mod tests {
         pool.register(0, report).expect("a sound report");
         let ask = Ask { vgpus: 2, memory: Some(1024 * MIB), ..Ask::default() };
         let Ok(Answer::Granted(granted)) = pool.allocate(0, AllocationId(7), ask.clone()) else { panic!() };
-        pool.set_quota("red", Some(Quota { vgpus: Some(3), ..Quota::default() })).expect("a good name");
+        pool.set_quota(0, "red", Some(Quota { vgpus: Some(3), ..Quota::default() })).expect("a good name");
         store.write(&pool.take_changes()).expect("writing");
         // Never written.
         pool.allocate(0, AllocationId(8), ask).expect("room");
