@@ -3,7 +3,7 @@
 # programs, and what orion-top says of them. Needs what `cargo build --release` and
 # `cargo build --release -p orion-top --example load` build, or the same in FOLDER.
 #   control/top/picture.sh [FOLDER]           prints it
-#   control/top/picture.sh --write [FOLDER]   puts it into README.md
+#   control/top/picture.sh --write [FOLDER]   puts it into README.md, and what a terminal shows beside this script (SVG)
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
 write=
@@ -45,6 +45,13 @@ if [ -z "$write" ]; then
     cat "$folder/picture"
     exit
 fi
+# Live, in a terminal of its own, for as many looks as a trend has bars.
+TERM=xterm timeout 12 script --quiet --command \
+    "'$built/orion-top' --stats '$folder/oriond.stats.sock' --interval 0.5 --record '$folder/looks'" /dev/null \
+    >/dev/null </dev/null || [ $? -eq 124 ]
+svg() { "$built/orion-top" --replay "$folder/looks" --once --svg "$@"; }
+svg "$root/control/top/picture.svg"
+svg "$root/control/top/depth.svg" --session 2
 python3 - "$root/README.md" "$folder/picture" <<'END'
 import sys
 readme, picture = sys.argv[1:]
@@ -54,4 +61,4 @@ before, rest = text.split(mark, 1)
 _, after = rest.split("```\n", 2)[1:]
 open(readme, "w").write(before + mark + "```\n" + open(picture).read() + "```\n" + after)
 END
-echo "README.md has the picture"
+echo "README.md has the picture, and control/top/ those of a terminal"

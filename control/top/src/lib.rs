@@ -4,6 +4,7 @@
 //! source   where reports come from: oriond, a controller, a file
 //! model    what two reports say of each session
 //! screen   a picture of that                               app      keys, and what is chosen by them
+//! svg      the same for a browser
 //! ```
 
 #![forbid(unsafe_code)]
@@ -12,3 +13,4 @@ pub mod app;
 pub mod model;
 pub mod screen;
 pub mod source;
+pub mod svg;

@@ -9,8 +9,8 @@ use clap::{CommandFactory, Parser};
 use orion_ctl::Place;
 use orion_top::app::{App, Sort};
 use orion_top::model::{Model, PoolModel, View};
-use orion_top::screen;
 use orion_top::source::{Controller, Record, Recorded, Replay, ask, default_socket};
+use orion_top::{screen, svg};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 
@@ -43,6 +43,9 @@ struct Options {
     /// As one JSON object
     #[arg(long, requires = "once")]
     json: bool,
+    /// Write what a screen would show into this file, as a picture (SVG)
+    #[arg(long, value_name = "FILE", requires = "once", conflicts_with = "json")]
+    svg: Option<PathBuf>,
     /// Keep each look in this file, for --replay
     #[arg(long, value_name = "FILE", conflicts_with = "replay")]
     record: Option<PathBuf>,
@@ -175,7 +178,10 @@ fn once(options: &Options) -> Result<(), String> {
     {
         return Err(format!("there is no session {session}"));
     }
-    if options.json {
+    if let Some(path) = &options.svg {
+        let svg = svg::picture(&app, WIDTH, screen::height(&app));
+        std::fs::write(path, svg).map_err(|e| format!("writing {} failed: {e}", path.display()))?;
+    } else if options.json {
         let sessions: Vec<_> = app.rows().into_iter().cloned().collect();
         let view = View { sessions, ..app.view.clone() };
         orion_pages::putln!("{}", serde_json::to_string_pretty(&view).expect("plain data"));

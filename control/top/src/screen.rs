@@ -25,14 +25,20 @@ pub fn draw(app: &App, area: Rect, buffer: &mut Buffer) {
     Paragraph::new(footing(app)).dim().render(foot, buffer);
 }
 
+/// Lines of a screen that has all there is to say, but for the last one with the keys.
+#[must_use]
+pub fn height(app: &App) -> u16 {
+    let lines = match app.row_in_depth() {
+        Some(row) => 10 + row.why.causes.len().max(1) + row.classes.len(),
+        None => 2 + (2 * app.rows().len()).max(1),
+    };
+    u16::try_from(lines).unwrap_or(u16::MAX)
+}
+
 /// All that a screen so wide has to say, as text.
 #[must_use]
 pub fn text(app: &App, width: u16) -> String {
-    let lines = match app.row_in_depth() {
-        Some(row) => 18 + row.classes.len(),
-        None => 4 + 2 * app.rows().len(),
-    };
-    let area = Rect::new(0, 0, width, u16::try_from(lines).unwrap_or(u16::MAX).clamp(6, u16::MAX / width));
+    let area = Rect::new(0, 0, width, height(app).clamp(6, u16::MAX / width));
     let mut buffer = Buffer::empty(area);
     let [head, body] = Layout::vertical([Constraint::Length(1), Constraint::Min(1)]).areas(area);
     Paragraph::new(heading(app)).render(head, &mut buffer);

@@ -87,6 +87,17 @@ fn what_is_recorded_says_the_same_when_it_is_replayed() {
     let table = scene.top(&["--once"]);
     let table = String::from_utf8_lossy(&table.stdout).into_owned();
     assert!(table.contains("load") && table.contains("why: "), "{table}");
+    // And as a picture, of all sessions and of one.
+    let svg = scene.folder.join("picture.svg");
+    let of_one: [&[&str]; 2] = [&[], &["--session", "1"]];
+    for (arguments, word) in of_one.into_iter().zip(["P99 TREND", "why am I slow"]) {
+        let mut top = Command::new(env!("CARGO_BIN_EXE_orion-top"));
+        let drawn = top.args(["--once", "--replay", file, "--svg"]).arg(&svg).args(arguments).output();
+        let drawn = drawn.expect("it starts");
+        let text = std::fs::read_to_string(&svg).unwrap_or_default();
+        assert!(drawn.status.success() && drawn.stdout.is_empty(), "{drawn:?}");
+        assert!(text.starts_with("<svg ") && text.contains("load") && text.contains(word), "{text}");
+    }
 }
 
 #[test]
@@ -100,4 +111,5 @@ fn what_cannot_be_is_said() {
     assert!(top(&["--json"]).contains("--once"));
     assert!(top(&["--replay", "/nowhere"]).contains("opening --replay /nowhere"));
     assert!(top(&["--interval", "0"]).contains("between 0.1 and 3600"));
+    assert!(top(&["--svg", "/nowhere"]).contains("--once"));
 }
