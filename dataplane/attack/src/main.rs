@@ -89,7 +89,8 @@ enum What {
         #[arg(long, default_value_t = 5)]
         seconds: u64,
     },
-    /// A worker that is made to crash, and sessions that lack their share, to see that they would be found
+    /// A worker that is made to crash, one with a hole, and sessions that lack their share, to see that they would be
+    /// found
     Canary {
         #[arg(long)]
         oriond: PathBuf,
@@ -104,7 +105,9 @@ fn main() -> ExitCode {
             let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
             attack(&oriond, &serve, seconds, seed.unwrap_or(now.map_or(1, |t| t.as_secs())), messages)
         }
-        What::Canary { oriond } => canary(&oriond).and_then(|()| leases::canary(&oriond)),
+        What::Canary { oriond } => {
+            crash_is_found(&oriond).and_then(|()| hole_is_found(&oriond)).and_then(|()| leases::canary(&oriond))
+        }
         What::Leases { oriond, ways, seconds } => leases::run(&oriond, &ways, Duration::from_secs(seconds)),
         What::Grow { oriond, ways, transport, seconds, budget, serve } => {
             all_growth(&oriond, &ways, transport.as_deref(), &serve, seconds, budget)
@@ -214,7 +217,7 @@ fn attack(oriond: &std::path::Path, serve: &[String], seconds: u64, seed: u64, m
 }
 
 /// One session whose worker crashes: it has to be missed wherever that is told.
-fn canary(oriond: &std::path::Path) -> Result<(), String> {
+fn crash_is_found(oriond: &std::path::Path) -> Result<(), String> {
     let kernel = kernel_log::Watch::start();
     let server = Oriond::start(oriond, &[], &[("ORION_SOFT_TAKEOVER", "1")])?;
     let worker = session::crash(&server.addresses()[0], server.token())?;
@@ -230,6 +233,26 @@ fn canary(oriond: &std::path::Path) -> Result<(), String> {
     }
     println!("1 passed, 0 failed");
     Ok(())
+}
+
+/// Sessions of which a hostile one finds that a copy reads or writes any memory of its worker, where nobody decides on
+/// unified addresses: to be found by the values that it would send anyway.
+fn hole_is_found(oriond: &std::path::Path) -> Result<(), String> {
+    const SESSIONS_MAX: u64 = 200;
+    let canary = "canary-of-another-session";
+    let server = Oriond::start(oriond, &[], &[(server::CANARY, canary), ("ORION_SOFT_TAKEOVER", "hole")])?;
+    let mut sent = 0;
+    for seed in 0..SESSIONS_MAX {
+        let address = &server.addresses()[seed as usize % server.addresses().len()];
+        let outcome = session::run(address, server.token(), canary.as_bytes(), seed, 600)?;
+        sent += outcome.messages;
+        if let Some(broke) = outcome.broke {
+            println!("of a worker with a hole {broke}, after {sent} messages");
+            println!("1 passed, 0 failed");
+            return Ok(());
+        }
+    }
+    Err(format!("a worker whose copies reach all of its memory was not found out in {sent} messages"))
 }
 
 /// Each way over each carrier that has it.

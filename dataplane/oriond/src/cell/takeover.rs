@@ -26,6 +26,13 @@ pub fn is_on() -> bool {
     std::env::var_os(VARIABLE).is_some()
 }
 
+/// With this value nobody decides where a copy's unified addresses lie, so that the hostile client can be seen to find
+/// it: a driver takes them to any memory of this process.
+pub fn has_hole() -> bool {
+    static HAS: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
+    *HAS.get_or_init(|| std::env::var_os(VARIABLE).is_some_and(|value| value == "hole"))
+}
+
 static TRAPPED: AtomicBool = AtomicBool::new(false);
 static CALL: Mutex<[i64; 7]> = Mutex::new([0; 7]);
 

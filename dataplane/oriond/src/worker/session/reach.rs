@@ -323,6 +323,11 @@ impl Side {
             CU_MEMORYTYPE_DEVICE | CU_MEMORYTYPE_UNIFIED => {
                 self.fill_in(&mut d, c)?;
                 let (first, bytes) = span(self.device, self.place, d.pitch, d.height, c)?;
+                #[cfg(debug_assertions)]
+                if self.kind == CU_MEMORYTYPE_UNIFIED && crate::cell::takeover::has_hole() {
+                    (d.kind, d.device) = (CU_MEMORYTYPE_UNIFIED, self.device);
+                    return Ok(d);
+                }
                 s.reach(ClaimedDevice::new(first), bytes)?;
                 (d.kind, d.device) = (CU_MEMORYTYPE_DEVICE, self.device);
             }
