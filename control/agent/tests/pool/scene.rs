@@ -153,7 +153,10 @@ impl Drop for Scene {
     fn drop(&mut self) {
         self.nodes.clear();
         self.controller.kill();
-        let _ = std::fs::remove_dir_all(&self.folder);
+        // What went wrong is in the controller's log, which is printed after this.
+        if !std::thread::panicking() {
+            let _ = std::fs::remove_dir_all(&self.folder);
+        }
     }
 }
 
