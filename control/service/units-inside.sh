@@ -43,7 +43,7 @@ holds "systemd finds nothing wrong with the units" bash -c '
     said=$(systemd-analyze verify /usr/lib/systemd/system/{oriond,orion-controller,orion-agent}.service 2>&1)
     echo "$said"
     ! grep -E "oriond|orion-" <<<"$said"'
-# 10 is exposed, 0 is not. oriond starts workers as other users, in namespaces of their own.
+# 10 is exposed, 0 is not. oriond starts workers as other users, in namespaces and cgroups of their own.
 is_below() {
     local exposure
     exposure=$(systemd-analyze security --no-pager "$1.service" |
@@ -52,7 +52,7 @@ is_below() {
     [ -n "$exposure" ] && awk -v is="$exposure" -v most="$2" 'BEGIN { exit !(is <= most) }'
 }
 systemctl daemon-reload
-holds "oriond is not exposed more than it has to be" is_below oriond 6.6
+holds "oriond is not exposed more than it has to be" is_below oriond 6.9
 holds "orion-controller is exposed little" is_below orion-controller 2.0
 holds "orion-agent is exposed little" is_below orion-agent 2.0
 
@@ -73,6 +73,23 @@ as_somebody() {
 holds "facts hold as an ordinary user" as_somebody
 has_logs() { ls /var/log/orion/session/* && [ -s /var/log/orion/server.log ]; }
 holds "logs are where they should be" has_logs
+
+# Below the unit's own, in whichever hierarchy has the memory controller; what oriond lacks it says.
+have_groups() {
+    local worker
+    worker=$(pgrep -o -x oriond-worker) || return 1
+    grep -E "/oriond\.service/orion-[0-9]+/worker-[0-9]+$" "/proc/$worker/cgroup" || return 1
+    ! grep "layer=memory" /var/log/orion/server.log
+}
+holds "each worker has a memory cgroup of its own" comes have_groups
+starts_again() {
+    local before
+    before=$(main_pid oriond)
+    kill -KILL "$before" || return 1
+    is_another() { systemctl is-active oriond && [ "$(main_pid oriond)" != "$before" ]; }
+    comes is_another && comes have_groups
+}
+holds "oriond is started again when it was killed, and its workers have cgroups" starts_again
 
 # A worker that is killed, as where memory runs out, ends its session and nothing else.
 kills_a_worker() {

@@ -73,12 +73,28 @@ pub fn kernel(report: &mut Report) {
             "workers see the files that their user may; add landlock to the kernel's lsm= to change that",
         ),
     }
+    match has_memory_cgroups() {
+        true => report.well("cgroups", "There are cgroups for memory."),
+        false => report.warn(
+            "cgroups",
+            "There are no cgroups for memory.",
+            "workers have no limit on host memory; the kernel may have been started with cgroup_disable=memory",
+        ),
+    }
     match Path::new("/sys/kernel/btf/vmlinux").exists() {
         true => report.well("bpf", "The kernel describes its types (BTF)."),
         false => {
             report.warn("bpf", "The kernel does not describe its types (BTF).", "probes need CONFIG_DEBUG_INFO_BTF")
         }
     }
+}
+
+/// In either version, as far as this process sees them.
+fn has_memory_cgroups() -> bool {
+    let of_v1 = read("/proc/self/cgroup").unwrap_or_default();
+    let of_v1 = of_v1.lines().filter_map(|line| line.split(':').nth(1)).flat_map(|names| names.split(','));
+    let of_v2 = read("/sys/fs/cgroup/cgroup.controllers").unwrap_or_default();
+    of_v1.chain(of_v2.split_whitespace()).any(|name| name == "memory")
 }
 
 pub fn rdma(report: &mut Report) {

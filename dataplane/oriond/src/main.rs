@@ -399,6 +399,7 @@ fn serve(mut options: Serve, signals: &libc::sigset_t) -> Result<(), String> {
     let time = time(&options)?;
     refuse_beside_pool(&options)?;
     let cells = plan_cells(&options)?;
+    let _ending = cells.groups.as_ref().map(cell::Ending::of);
     raise_descriptor_limit();
     let token = options.token_file.as_deref().map(Token::read).transpose()?;
     let listen = address_of("--listen", &options.listen, 7411)?;
@@ -426,6 +427,8 @@ fn serve(mut options: Serve, signals: &libc::sigset_t) -> Result<(), String> {
     let is_open = token.is_none() && options.pool.is_none();
     let nvml = nvml(options.nvml.as_deref(), &options.worker.driver)?;
     let asks_nvml = nvml.is_some();
+    let host_memory = options.worker.host_memory.unwrap_or_else(host_memory_bytes);
+    let allowance = cell::Allowance { heap: options.worker.heap, host_memory };
     let engines = engine::run::start(engine::settings::Settings {
         socket,
         stats,
@@ -448,6 +451,7 @@ fn serve(mut options: Serve, signals: &libc::sigset_t) -> Result<(), String> {
         worker_arguments: options.worker.arguments(),
         time,
         cells,
+        allowance,
     })?;
     let addresses = engines.addresses.join(" ");
     Served {

@@ -41,11 +41,43 @@ pub fn share(s: &Session, first: u64, last: u64) -> Result<u64, String> {
         ),
         _ => format!("handing the descriptor of {} to the worker failed: {e}", mapping.name),
     })?;
+    if page == PAGE {
+        make_pages(&file, mapping.offset, last - first);
+    }
     let range = HeapRange { offset: mapping.offset, bytes: last - first };
     let q = MemHostRegister { pages: PagesOf::File, range: range.into(), address: ClaimedPlace::new(first) };
     call(MemHostRegister::OP, |w| q.encode(w), |_| Ok(()))
         .map_err(|code| format!("the worker cannot map {} at {first:#x} ({code})", mapping.name))?;
     Ok(first)
+}
+
+/// What a signal may interrupt costs no more than this.
+const PIECE: u64 = 4 << 20;
+const TRIES_MAX: usize = 100;
+
+/// Has the kernel make the pages of a file in memory that nobody has touched yet, as this program's. The worker pins
+/// them, and what is made then counts as the worker's, which may have no more than is set aside for its session. On the
+/// GPU's own driver they are made here, too. By a call, which ends well also where the file is cut short meanwhile;
+/// where it fails the worker says what is wrong.
+fn make_pages(file: &OwnedFd, offset: u64, bytes: u64) {
+    // A file that may not grow must not be asked for the rest of its last page.
+    let Ok(file) = file.try_clone().map(std::fs::File::from) else { return };
+    let end = (offset + bytes).min(file.metadata().map_or(0, |file| file.len()));
+    for at in (offset..end).step_by(PIECE as usize) {
+        let piece = PIECE.min(end - at) as libc::off_t;
+        let make = || {
+            // SAFETY: a plain call about a descriptor of ours.
+            match unsafe { libc::fallocate(file.as_raw_fd(), libc::FALLOC_FL_KEEP_SIZE, at as libc::off_t, piece) } {
+                0 => Ok(()),
+                _ => Err(std::io::Error::last_os_error().kind()),
+            }
+        };
+        // Interrupted, it has undone what it did.
+        let made = (0..TRIES_MAX).map(|_| make()).find(|made| *made != Err(ErrorKind::Interrupted));
+        if made != Some(Ok(())) {
+            return;
+        }
+    }
 }
 
 /// Ends what [`share`] began, by what it answered.
@@ -206,6 +238,33 @@ mod tests {
         for (first, last) in [(0x5000, 0x7000), (0x6000, 0x8000), (0x7000, 0xa000), (0xa000, 0xb000)] {
             assert_eq!(mapping_in(MAPS, 0x7f0000000000 + first, 0x7f0000000000 + last), None);
         }
+    }
+
+    #[test]
+    fn pages_that_nobody_has_touched_are_made_as_this_programs() {
+        use std::os::unix::fs::{FileExt, MetadataExt};
+        // SAFETY: a new descriptor, which the file owns.
+        let file = unsafe {
+            let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+            std::fs::File::from_raw_fd(libc::memfd_create(c"orion-shim-test".as_ptr(), flags))
+        };
+        let bytes = 2 * PIECE + 3 * PAGE + 5;
+        file.set_len(bytes).expect("room in memory");
+        file.write_all_at(b"kept", 2 * PAGE).expect("writing");
+        // SAFETY: a descriptor of ours.
+        assert_eq!(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, libc::F_SEAL_GROW) }, 0);
+        let fd = OwnedFd::from(file.try_clone().expect("a copy"));
+        let pages = || file.metadata().expect("it is there").blocks() * 512 / PAGE;
+        // A huge page at most.
+        assert!(pages() <= 512);
+        make_pages(&fd, 0, bytes.next_multiple_of(PAGE));
+        assert!(pages() >= bytes.div_ceil(PAGE));
+        assert_eq!(file.metadata().expect("it is there").len(), bytes);
+        let mut kept = [0; 4];
+        file.read_exact_at(&mut kept, 2 * PAGE).expect("reading");
+        assert_eq!(&kept, b"kept");
+        // Of one that was cut short there is nothing to be made.
+        make_pages(&fd, 100 * PIECE, PAGE);
     }
 
     /// Of a file that has no name any more, the descriptor is what there is.

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::ffi::c_void;
 use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::ptr::null_mut;
 use std::sync::{Mutex, PoisonError};
@@ -31,6 +31,7 @@ facts! { shared_file:
         parts_of_it_are_registered_each_by_itself,
         a_copy_beyond_what_is_registered_is_invalid_value,
         it_may_end_inside_a_page,
+        its_pages_are_there_once_it_is_registered,
         it_may_have_lost_its_name,
         registering_it_twice_is_already_registered,
         it_can_be_registered_again,
@@ -390,6 +391,19 @@ fn it_may_end_inside_a_page(cu: &'static Cuda) -> Verdict {
     here.unregister(cu)?;
     ok!(cu.cuModuleUnload(module));
     Ok(())
+}
+
+/// As they have to be for a device, which cannot have the kernel make them. Whoever registers them has made them, and
+/// they count as his where programs are held to an amount of memory.
+fn its_pages_are_there_once_it_is_registered(cu: &'static Cuda) -> Verdict {
+    const PAGES: usize = 3000;
+    let file = nameless(PAGES * PAGE);
+    let here = Mapped::new(&file, PAGE, (PAGES - 1) * PAGE);
+    let pages = || file.metadata().map_or(0, |file| file.blocks() as usize * 512 / PAGE);
+    same!(pages(), 0);
+    here.register(cu)?;
+    holds!(pages() >= PAGES - 1, "of {} pages there are {}", PAGES - 1, pages());
+    here.unregister(cu)
 }
 
 fn it_may_have_lost_its_name(cu: &'static Cuda) -> Verdict {

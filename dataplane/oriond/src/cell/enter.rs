@@ -5,6 +5,7 @@
 use std::io;
 use std::os::fd::RawFd;
 
+use super::memory::join;
 use super::separate::{Covered, done, mount_proc, own_mounts, separate};
 
 /// What the child of a fork needs to know. Nothing in it may need an allocation to be used.
@@ -18,6 +19,8 @@ pub struct Entry {
     pub namespaces: bool,
     /// For the first process of a pid namespace: what its /proc is to have as the old one had it.
     pub covered: Option<Covered>,
+    /// The way into its memory cgroup.
+    pub group: Option<RawFd>,
     /// A socket, the one descriptor beyond the standard ones that survives exec.
     pub control: RawFd,
     /// Its other end, which oriond keeps.
@@ -53,6 +56,9 @@ pub unsafe fn enter(entry: &Entry) -> io::Result<()> {
         done(libc::close(entry.ours))?;
         keep_only(entry.control)?;
         limit()?;
+        if let Some(group) = entry.group {
+            join(group)?;
+        }
         be_as_easily_ended_as_others()?;
         if entry.mounts {
             own_mounts()?;

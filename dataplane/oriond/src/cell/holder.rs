@@ -15,6 +15,7 @@ use std::process::{Child, Command, Stdio};
 
 use super::enter::{Entry, enter, has_closed};
 use super::first::hide;
+use super::memory::Group;
 use super::plan::Plan;
 use super::users::User;
 
@@ -24,6 +25,8 @@ pub struct Holder {
     life: UnixStream,
     /// Not the workers', who could trace it otherwise.
     _user: Option<User>,
+    /// Without a limit. In oriond's own it would keep that busy until oriond has ended.
+    _group: Option<Group>,
 }
 
 impl Holder {
@@ -31,6 +34,8 @@ impl Holder {
     /// all of them.
     pub fn start(plan: &Plan) -> io::Result<Holder> {
         let user = plan.users.as_ref().map(|users| users.take()).transpose()?;
+        let group = plan.groups.as_ref().map(|groups| groups.make()).transpose()?;
+        let door = group.as_ref().map(Group::door).transpose()?;
         let (life, theirs) = UnixStream::pair()?;
         let entry = Entry {
             user: user.as_ref().map(|u| u.id),
@@ -38,6 +43,7 @@ impl Holder {
             mounts: false,
             namespaces: false,
             covered: plan.covered.clone(),
+            group: door.as_ref().map(AsRawFd::as_raw_fd),
             control: theirs.as_raw_fd(),
             ours: life.as_raw_fd(),
         };
@@ -46,7 +52,7 @@ impl Holder {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
         // SAFETY: only async-signal-safe system calls between fork and exec.
         unsafe { command.pre_exec(move || enter(&entry)) };
-        Ok(Holder { process: command.spawn()?, life, _user: user })
+        Ok(Holder { process: command.spawn()?, life, _user: user, _group: group })
     }
 
     pub fn pid(&self) -> u32 {

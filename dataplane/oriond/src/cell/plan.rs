@@ -4,11 +4,13 @@
 
 use std::fmt;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::str::FromStr;
 use std::sync::Arc;
 
 use super::enter::drop_privileges;
+use super::memory::{Groups, join};
 use super::separate::{Covered, covered, done, mount_proc, own_mounts, separate};
 use super::users::{Range, Users};
 use super::{calls, files};
@@ -22,13 +24,15 @@ pub enum Layer {
     Namespaces,
     /// Numbers of processes of its own, and a /proc that shows no others.
     Pid,
+    /// A limit on host memory, by a cgroup for each worker.
+    Memory,
     /// No files but the GPU's, no network, no signals to others, by the kernel's Landlock.
     Landlock,
     /// No system calls but those that workers make.
     Seccomp,
 }
 
-const ALL: [Layer; 5] = [Layer::User, Layer::Namespaces, Layer::Pid, Layer::Landlock, Layer::Seccomp];
+const ALL: [Layer; 6] = [Layer::User, Layer::Namespaces, Layer::Pid, Layer::Memory, Layer::Landlock, Layer::Seccomp];
 
 impl Layer {
     pub fn name(self) -> &'static str {
@@ -36,6 +40,7 @@ impl Layer {
             Layer::User => "user",
             Layer::Namespaces => "namespaces",
             Layer::Pid => "pid",
+            Layer::Memory => "memory",
             Layer::Landlock => "landlock",
             Layer::Seccomp => "seccomp",
         }
@@ -56,6 +61,7 @@ impl Layer {
                 "a tenant who has taken over his worker learns from NVIDIA's kernel driver how many processes use each \
                  GPU, and their numbers, and which processes the host has"
             }
+            Layer::Memory => "a tenant who has taken over his worker takes what host memory oriond may have",
             Layer::Landlock => "a tenant who has taken over his worker reads and writes the files that its user may",
             Layer::Seccomp => {
                 "a tenant who has taken over his worker may call all of the kernel: he starts processes, connects to \
@@ -101,6 +107,8 @@ pub struct Plan {
     pub namespaces: bool,
     /// Where workers have a pid namespace.
     pub covered: Option<Covered>,
+    /// Where workers have a memory cgroup each.
+    pub groups: Option<Arc<Groups>>,
     pub seal: Seal,
 }
 
@@ -150,6 +158,7 @@ impl Plan {
                              container CAP_SYS_ADMIN and the right to mount"
                         )
                     }),
+                Layer::Memory => can_limit_memory().map(|groups| plan.groups = Some(groups)),
                 Layer::Landlock => {
                     let version = files::version();
                     plan.seal.landlock = version > 0;
@@ -196,6 +205,19 @@ fn can_number_processes(covered: &Covered) -> io::Result<()> {
         }
         Ok(())
     })
+}
+
+/// With a process in a group that has a limit.
+fn can_limit_memory() -> Result<Arc<Groups>, String> {
+    let groups = Groups::open()?;
+    let tried = groups.make().and_then(|mut group| {
+        let door = group.door()?;
+        // SAFETY: system calls only, in a child.
+        in_child(false, || unsafe { join(door.as_raw_fd()) })?;
+        group.limit(1 << 30)
+    });
+    tried.map_err(|e| format!("having a process in a memory cgroup failed: {e}; it takes root"))?;
+    Ok(groups)
 }
 
 fn older(version: i64) -> String {

@@ -130,7 +130,7 @@ fn covered_in(mountinfo: &str) -> Vec<CString> {
 }
 
 /// Spaces and the like are octal there: `\040`.
-fn unescaped(field: &str) -> Vec<u8> {
+pub fn unescaped(field: &str) -> Vec<u8> {
     let (mut bytes, mut rest) = (Vec::new(), field.as_bytes());
     while let Some((&first, behind)) = rest.split_first() {
         let octal = behind.get(..3).and_then(|digits| std::str::from_utf8(digits).ok());

@@ -8,7 +8,7 @@ use orion_transport::carrier::VerbsPort;
 use orion_transport::proof::Token;
 
 use super::security::Security;
-use crate::cell::Plan;
+use crate::cell::{Allowance, Plan};
 
 /// Everything an operator decides about serving.
 pub struct Settings {
@@ -43,6 +43,8 @@ pub struct Settings {
     /// Passed on to each worker.
     pub worker_arguments: Vec<String>,
     pub cells: Plan,
+    /// What host memory a session's worker may have.
+    pub allowance: Allowance,
 }
 
 impl Settings {

@@ -1,8 +1,9 @@
 //! Host memory that a session's worker has taken for itself: what the driver and we keep for its graphs, events and
 //! host functions. There is no end to what a client can have made of these, so there is one to what they may cost.
 //!
-//! Looked at now and then, by a thread that has nothing else to do. A limit of the system's would count what a driver
-//! only reserves.
+//! Looked at now and then, by a thread that has nothing else to do. A limit of the process's (`RLIMIT_DATA`) would
+//! count what a driver only reserves. Whoever has taken the worker over stops the thread, and meets the limit of the
+//! worker's cgroup (`cell/memory.rs`), which is further away.
 
 // UNSAFETY: calls the driver through C function pointers.
 

@@ -2,10 +2,10 @@
 
 use std::collections::HashSet;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::harness::{Client, DIE, Oriond, Transport, VARIABLE, has_layer_or_left_out, hello, is_alive, is_root};
-use crate::harness::{is_root_or_left_out, runs, wait_until, words};
+use crate::harness::{is_root_or_left_out, memory_group, runs, wait_until, words};
 use orion_transport::client::Tuning;
 use orion_wire::{Reader, Writer};
 
@@ -149,7 +149,7 @@ fn a_worker_holds_no_descriptor_but_its_session_s() {
 
 #[test]
 fn a_layer_that_is_left_out_is_said_and_can_be_insisted_on() {
-    for layer in ["user", "namespaces", "pid", "landlock", "seccomp"] {
+    for layer in ["user", "namespaces", "pid", "memory", "landlock", "seccomp"] {
         let server = Oriond::start(&["--isolation-off", layer]);
         let (field, option) = (format!("layer={layer}"), format!("--isolation-off {layer}"));
         server.wait_for_log(&["WARN", "workers are not fully isolated", &field, &option]);
@@ -340,6 +340,85 @@ fn no_process_is_left_of_an_oriond_that_was_killed_or_told_to_end() {
                 wait_until("its end", || !runs(pid));
             }
         }
+    }
+}
+
+/// A number of one of a memory cgroup's files, by its name in either version; none if it is no number.
+fn bytes_of(group: &Path, names: [&str; 2]) -> Option<u64> {
+    let text = names.iter().find_map(|name| std::fs::read_to_string(group.join(name)).ok()).expect("a file of both");
+    text.trim().parse().ok()
+}
+
+fn limit_of(group: &Path) -> Option<u64> {
+    // What version 1 has where there is none is more than any machine has.
+    bytes_of(group, ["memory.max", "memory.limit_in_bytes"]).filter(|bytes| *bytes < 1 << 60)
+}
+
+#[test]
+fn a_worker_has_a_memory_cgroup_with_a_limit_from_its_session_on_and_it_goes_with_it() {
+    if !has_layer_or_left_out("memory") {
+        return;
+    }
+    const MIB: u64 = 1 << 20;
+    let limits = ["--heap", "128 MiB", "--host-memory", "64 MiB"];
+    let soft = &["--driver", "soft"][..];
+    for (driver, device) in [(&["--one-tenant"][..], 0), (&["--engines", "1"][..], 0), (soft, 512)] {
+        let arguments = [&limits[..], driver].concat();
+        let environment = [("ORION_SOFT_MEMORY_MIB", "512"), ("ORION_SOFT_DEVICES", "1")];
+        let server = Oriond::start_in(&environment, &arguments);
+        server.wait_for_log(&["worker warm"]);
+        let warm = memory_group(server.workers()[0]);
+        assert_eq!(limit_of(&warm), None, "{}", warm.display());
+        let client = Client::attach(&server, Transport::Shm);
+        let group = memory_group(client.welcome.worker_pid);
+        assert_eq!(group, warm, "the one that was warm");
+        // What it has now is not much more than what it had, and nothing of the heap.
+        let more = limit_of(&group).expect("a limit")
+            - bytes_of(&group, ["memory.current", "memory.usage_in_bytes"]).expect("a number");
+        let most = (128 + 32 + 64 + 32 + 256 + device) * MIB + (160 + device) * MIB / 256;
+        assert!((most - 64 * MIB..=most + 16 * MIB).contains(&more), "{} MiB of {}", more / MIB, most / MIB);
+        let folder = group.parent().expect("oriond's").to_owned();
+        let name = folder.file_name().and_then(|name| name.to_str()).expect("a name");
+        assert!(name.starts_with(&format!("orion-{}", server.pid())), "{name}");
+        wait_until("another worker", || server.workers().len() == 2);
+        let other = server.workers().into_iter().find(|pid| *pid != client.welcome.worker_pid).expect("there are two");
+        assert_ne!(memory_group(other), group);
+        drop(client);
+        wait_until("its memory cgroup to go", || !group.exists());
+        assert!(folder.exists());
+        let (_, log) = server.terminate();
+        assert!(!folder.exists(), "{log}");
+    }
+}
+
+#[test]
+fn no_memory_cgroup_is_left_of_an_oriond_that_was_killed_or_told_to_end_or_did_not_serve() {
+    if !has_layer_or_left_out("memory") {
+        return;
+    }
+    for arguments in [&["--warm", "2"][..], &["--warm", "2", "--one-tenant"]] {
+        let server = Oriond::start(arguments);
+        let _client = Client::attach(&server, Transport::Shm);
+        wait_until("all workers", || server.workers().len() == 3);
+        let folder = memory_group(server.workers()[0]).parent().expect("oriond's").to_owned();
+        let base = folder.parent().expect("where it was made").to_owned();
+        // That of one that lives nobody else takes for one that was left.
+        let next = Oriond::start(arguments);
+        assert!(folder.exists());
+        // Dropping it kills it.
+        drop(server);
+        let _another = Oriond::start(arguments);
+        wait_until("its memory cgroups to go", || !folder.exists());
+        drop(next);
+        let mut refused = std::process::Command::new(env!("CARGO_BIN_EXE_oriond"))
+            .args(["serve", "--driver", "echo", "--socket", "none", "--listen", "127.0.0.1:0"])
+            .args(["--token-file", "/proc/no-such-file"])
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .expect("starting oriond");
+        let of_refused = base.join(format!("orion-{}", refused.id()));
+        assert!(!refused.wait().expect("it ends").success());
+        assert!(!of_refused.exists());
     }
 }
 

@@ -60,6 +60,20 @@ pub fn has_layer_or_left_out(layer: &str) -> bool {
     or_left_out(has, &format!("a test of the layer {layer}, which there is not here (oriond says why)"))
 }
 
+/// The memory cgroup of a process, as a folder, where cgroups are mounted as they are everywhere.
+pub fn memory_group(pid: u32) -> PathBuf {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).expect("it runs");
+    let of = |is_it: fn(&str) -> bool| {
+        // A number, controllers, a path.
+        let fields = text.lines().filter_map(|line| line.split_once(':')?.1.split_once(':'));
+        fields.filter(|(kind, _)| is_it(kind)).map(|(_, path)| path.trim_start_matches('/')).next()
+    };
+    match of(|kind| kind.split(',').any(|name| name == "memory")) {
+        Some(path) => PathBuf::from("/sys/fs/cgroup/memory").join(path),
+        None => PathBuf::from("/sys/fs/cgroup").join(of(str::is_empty).expect("a group of version 2")),
+    }
+}
+
 /// On a machine that lacks what a test needs, it is left out, and a line says so: somebody's laptop is such a machine.
 /// With `ORION_TESTS_INSIST=1`, as continuous integration sets it, nothing is left out, and the test fails.
 fn or_left_out(has: bool, what: &str) -> bool {

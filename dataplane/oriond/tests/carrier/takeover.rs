@@ -8,6 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use orion_wire::{Reader, Writer};
 
 use crate::harness::{Client, Oriond, Transport, has_layer_or_left_out, is_root, is_root_or_left_out};
+use crate::harness::{memory_group, wait_until};
 
 /// Of `cell/takeover.rs`.
 const OP: u16 = 0x7fe0;
@@ -164,7 +165,7 @@ fn without<'a>(layers: &[&'a str]) -> Vec<&'a str> {
 /// Where nothing is closed, the same calls succeed: the tests below would see a hole.
 #[test]
 fn the_tests_of_a_taken_worker_see_what_is_open() {
-    let mut taken = Taken::new(&without(&["user", "namespaces", "pid", "landlock", "seccomp"]));
+    let mut taken = Taken::new(&without(&["user", "namespaces", "pid", "memory", "landlock", "seccomp"]));
     assert!(matches!(taken.open("/etc/passwd", libc::O_RDONLY), Answer::Result(_)));
     assert!(matches!(
         taken.call(libc::SYS_socket, &[Value(libc::AF_INET.into()), Value(libc::SOCK_STREAM.into())]),
@@ -582,6 +583,65 @@ fn a_taken_worker_reaches_no_other_part_of_the_kernel() {
     taken.expect("personality", libc::SYS_personality, &[Value(0)], REFUSED);
     taken.expect("shmget", libc::SYS_shmget, &[Value(0), Value(4096), Value(0o1666)], REFUSED);
     taken.other_goes_on();
+}
+
+const PIECE: u64 = 32 << 20;
+
+impl Taken {
+    /// The result of a call that may end the worker, which it then has not.
+    fn call_or_lost(&mut self, number: i64, arguments: &[Argument]) -> Option<i64> {
+        self.client.start(OP, &request(HERE, number, arguments));
+        let (_, reply) = self.client.reply_or_lost()?;
+        Some(Reader::new(&reply).word().expect("a result") as i64)
+    }
+
+    /// One piece more of memory of its own; none if that has ended the worker.
+    fn maps_a_piece(&mut self) -> Option<i64> {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE;
+        let arguments =
+            [Value(0), Value(PIECE as i64), Value(protection.into()), Value(flags.into()), Value(-1), Value(0)];
+        self.call_or_lost(libc::SYS_mmap, &arguments).inspect(|at| assert!(*at > 0, "{at}"))
+    }
+
+    /// The same of a file in memory, which it never maps.
+    fn fills_a_piece(&mut self) -> Option<i64> {
+        let file = self.call_or_lost(libc::SYS_memfd_create, &[Bytes(b"hoard"), Value(0)])?;
+        self.call_or_lost(libc::SYS_ftruncate, &[Value(file), Value(PIECE as i64)])?;
+        let arguments = [Value(file), Value(0), Value(0), Value(PIECE as i64)];
+        self.call_or_lost(libc::SYS_fallocate, &arguments).inspect(|code| assert_eq!(*code, 0))
+    }
+
+    /// How much of it he takes before that ends the worker, if it does.
+    fn hoards(&mut self, a_piece: fn(&mut Taken) -> Option<i64>, most: u64) -> u64 {
+        (0..most / PIECE).take_while(|_| a_piece(self).is_some()).count() as u64 * PIECE
+    }
+}
+
+/// The kernel ends him, whatever he has done to the thread that counts what a worker has; this one has none.
+#[test]
+fn a_taken_worker_takes_no_more_host_memory_than_a_session_may() {
+    if !has_layer_or_left_out("memory") {
+        return;
+    }
+    // His heap, half as much again as the rest, the rings, and leeway; he has touched none of it before.
+    const MAY_HAVE: u64 = (64 + 64 + 32 + 32 + 256) << 20;
+    const ENOUGH: u64 = 2 * MAY_HAVE;
+    let arguments = ["--driver", "echo", "--heap", "64 MiB", "--host-memory", "64 MiB"];
+    for a_piece in [Taken::maps_a_piece, Taken::fills_a_piece] {
+        let mut taken = Taken::new(&arguments);
+        let pid = taken.client.welcome.worker_pid;
+        let group = memory_group(pid);
+        let has = taken.hoards(a_piece, ENOUGH);
+        assert!((MAY_HAVE - 2 * PIECE..=MAY_HAVE + PIECE).contains(&has), "{} MiB", has >> 20);
+        let worker = format!("worker={pid} ");
+        taken.server.wait_for_log(&["WARN", "worker died", &worker, "it took more host memory than", "signal 9"]);
+        taken.other_goes_on();
+        wait_until("his memory cgroup to go", || !group.exists());
+        // Without the layer he goes on.
+        let mut taken = Taken::new(&[&arguments[..], &without(&["memory"])].concat());
+        assert_eq!(taken.hoards(a_piece, ENOUGH), ENOUGH);
+    }
 }
 
 #[test]

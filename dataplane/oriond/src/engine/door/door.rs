@@ -112,6 +112,7 @@ impl Door {
     ) -> Result<Door, String> {
         let listeners = Listeners::open(&settings)?;
         let Settings { token, sessions_max, warm, prestart, cells, time, has_memory_limit, .. } = settings;
+        let Settings { allowance, is_software, .. } = settings;
         Ok(Door {
             policy: Policy { token, sessions_max },
             leases,
@@ -127,7 +128,7 @@ impl Door {
             has_memory_limit,
             time,
             arbiters: Arbiters::new(time.arbiter),
-            workers: Workers::new(Sizes { warm, prestart, sessions_max }, nursery.clone()),
+            workers: Workers::new(Sizes { warm, prestart, sessions_max }, nursery.clone(), allowance, is_software),
             nursery,
             sessions: Sessions::default(),
             directory,
@@ -760,6 +761,8 @@ impl Door {
         let seats = seats.map_err(|e| lacking("page of seats", &e))?;
         let page = Page::create().map_err(|e| lacking("page for statistics", &e))?;
         let theirs = if local { None } else { Some(attach(g).map_err(|e| lacking("connection to its worker", &e))?) };
+        let lent_bytes = g.lent.as_ref().map_or(0, |lent| lent.bytes);
+        self.workers.limit(worker, lent_bytes).map_err(|e| lacking("limit of host memory", &e))?;
         let served = self.workers.serve(worker, |session, process| {
             let (worker_pid, has_seats) = (process.pid as u32, seats.is_some());
             let lent = g.lent.clone();

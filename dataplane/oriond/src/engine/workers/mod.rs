@@ -24,6 +24,7 @@ pub use self::pool::Sizes;
 use self::pool::{Act, Failure, Pool, State};
 use self::process::{End, Process};
 use crate::attach::{Control, Registered};
+use crate::cell::Allowance;
 use crate::engine::core::{Core, Owner, shutdown};
 use crate::engine::io_ring::{Did, Done};
 use crate::engine::workers::nursery::{Newborn, Order};
@@ -34,6 +35,9 @@ pub struct Workers {
     nursery: Sender<Order>,
     pool: Pool,
     processes: HashMap<u32, Box<Process>>,
+    allowance: Allowance,
+    /// The software GPU's memory is the host's.
+    is_software: bool,
     is_stopping: bool,
 }
 
@@ -55,8 +59,9 @@ pub enum News {
 }
 
 impl Workers {
-    pub fn new(sizes: Sizes, nursery: Sender<Order>) -> Workers {
-        Workers { nursery, pool: Pool::new(sizes), processes: HashMap::new(), is_stopping: false }
+    pub fn new(sizes: Sizes, nursery: Sender<Order>, allowance: Allowance, is_software: bool) -> Workers {
+        let (pool, processes) = (Pool::new(sizes), HashMap::new());
+        Workers { nursery, pool, processes, allowance, is_software, is_stopping: false }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -127,6 +132,15 @@ impl Workers {
         self.pool.next(environment)
     }
 
+    /// From now on a warm worker has no more host memory than a session may come to have. `lent` is the size of a
+    /// guest's memory that the session lies in, in bytes.
+    pub fn limit(&mut self, slot: u32, lent: u64) -> std::io::Result<()> {
+        let process = self.processes.get_mut(&slot).expect("the pool's members are processes");
+        let device = if self.is_software { process.device_bytes } else { 0 };
+        let more = self.allowance.bytes(lent, device);
+        process.group.as_mut().map_or(Ok(()), |group| group.limit(more))
+    }
+
     /// Gives a warm worker to a session; `hand_over` tells it. One that cannot be told is ended.
     pub fn serve(
         &mut self,
@@ -193,6 +207,9 @@ impl Workers {
         let session = session_of(state);
         process.hear_the_rest(state == State::Starting, session);
         let end = self.said_how_it_ended(&process, state);
+        if let Some(group) = process.group.take() {
+            drop(self.nursery.send(Order::Remove(group)));
+        }
         let failed = self.pool.ended(slot, Instant::now());
         match (failed, state) {
             (Some((environment, failure)), _) => {
@@ -212,8 +229,8 @@ impl Workers {
         // One that waits for a session ends by itself when we are gone.
         let by_itself = end == End::Exit(0) && (self.is_stopping || matches!(state, State::Serving(_)));
         let is_meant = by_us || by_itself;
-        let why = (end == End::Signal(libc::SIGKILL) && !by_us)
-            .then_some("not by oriond: when memory runs out the kernel does so, see dmesg");
+        let why = (end == End::Signal(libc::SIGKILL) && !by_us).then(|| why_it_was_killed(process));
+        let why = why.as_deref();
         // There is one line of each worker, so these are not counted as lines of one kind.
         match state {
             State::Serving(_) if is_meant => {
@@ -231,6 +248,18 @@ impl Workers {
     }
 }
 
+/// If not by us.
+fn why_it_was_killed(process: &Process) -> String {
+    match process.group.as_ref().and_then(|group| group.overrun()) {
+        Some(limit) => format!(
+            "it took more host memory than {} MiB, and the kernel ended it; what a session may have is --host-memory, \
+             and --heap beside that",
+            limit >> 20
+        ),
+        None => "not by oriond: when memory runs out the kernel does so, see dmesg".to_owned(),
+    }
+}
+
 /// What a session begins with.
 pub struct Serving {
     pub session: u64,
@@ -241,6 +270,7 @@ fn heard(pool: &mut Pool, process: &mut Process, slot: u32, bytes: usize) -> New
     let state = pool.state(slot).expect("the pool's members are processes");
     match (process.heard(bytes), state) {
         (Some(Control::Ready { gpus, offer }), State::Starting | State::Retired) => {
+            process.device_bytes = gpus.iter().fold(0, |sum, gpu| gpu.memory_bytes.saturating_add(sum));
             if !pool.ready(slot) {
                 return News::Nothing;
             }

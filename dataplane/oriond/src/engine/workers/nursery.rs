@@ -15,7 +15,7 @@ use orion_ring::Memory;
 use orion_wire::environment::Environment;
 
 use super::worker_log::WorkerLog;
-use crate::cell::{self, Namespaces, Plan, User};
+use crate::cell::{self, Group, Namespaces, Plan, User};
 
 const ADDR_COMPAT_LAYOUT: libc::c_ulong = 0x0020_0000;
 
@@ -24,6 +24,8 @@ pub enum Order {
     Spawn(Environment),
     /// Memory of a session that is over. Nothing refers to it any more.
     Unmap(Memory),
+    /// The memory cgroup of a worker that was reaped.
+    Remove(Group),
 }
 
 pub struct Newborn {
@@ -32,6 +34,7 @@ pub struct Newborn {
     pub control: OwnedFd,
     /// Nobody else's while the process lives.
     pub user: Option<Arc<User>>,
+    pub group: Option<Group>,
 }
 
 /// Starts the thread. It ends when the last sender is gone.
@@ -65,6 +68,7 @@ fn serve(
             }
             // SAFETY: the sender gave up the last reference; see `Mapped`.
             Order::Unmap(memory) => unsafe { memory.unmap_all() },
+            Order::Remove(group) => drop(group),
         }
     }
 }
@@ -94,11 +98,14 @@ fn spawn(
     let (ours, theirs) = socketpair(libc::SOCK_SEQPACKET)?;
     let control = theirs.as_raw_fd();
     let is_apart = !plan.seal.one_tenant;
+    let group = plan.groups.as_ref().map(|groups| groups.make()).transpose()?;
+    let door = group.as_ref().map(Group::door).transpose()?;
     let entry = cell::Entry {
         user: user.as_ref().map(|u| u.id),
         mounts: plan.wants_mounts() && is_apart,
         namespaces: plan.namespaces && is_apart,
         covered: plan.covered.clone().filter(|_| is_apart),
+        group: door.as_ref().map(AsRawFd::as_raw_fd),
         control,
         ours: ours.as_raw_fd(),
     };
@@ -146,7 +153,7 @@ fn spawn(
     }
     log.add(pid, lines);
     // SAFETY: a new descriptor that nobody else owns.
-    Ok(Newborn { pid, pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) }, control: ours, user })
+    Ok(Newborn { pid, pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) }, control: ours, user, group })
 }
 
 /// Reading end, writing end.

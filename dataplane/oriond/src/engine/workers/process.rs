@@ -11,7 +11,7 @@ use tracing::warn;
 
 use super::nursery::Newborn;
 use crate::attach::{CONTROL_BYTES_MAX, Control};
-use crate::cell::{User, signal_of};
+use crate::cell::{Group, User, signal_of};
 use crate::engine::core::Core;
 use crate::engine::io_ring::Did;
 use crate::log::OF_A_WORKER;
@@ -28,6 +28,10 @@ pub struct Process {
     pub control: OwnedFd,
     /// Free for another worker once this one is reaped.
     pub user: Option<Arc<User>>,
+    /// What host memory it may have. For the nursery, once it is reaped.
+    pub group: Option<Group>,
+    /// Bytes of the GPUs that it has found. It said so before it knew of a client, who might have taken it over.
+    pub device_bytes: u64,
     /// Why it cannot serve, in its own words. Others fail at the same time, each for a reason of its own.
     pub failure: String,
     /// The signal by which we meant to end it.
@@ -42,12 +46,14 @@ pub struct Process {
 impl Process {
     /// Awaits its end and its words.
     pub fn begin(newborn: Newborn, core: &mut Core, slot: u32) -> Box<Process> {
-        let Newborn { pid, pidfd, control, user } = newborn;
+        let Newborn { pid, pidfd, control, user, group } = newborn;
         let mut process = Box::new(Process {
             pid,
             pidfd,
             control,
             user,
+            group,
+            device_bytes: 0,
             failure: String::new(),
             sent: None,
             lines: 0,
