@@ -2,7 +2,7 @@
 # Every test of Orion that needs no GPU. Ends with "N passed, N failed" and a failing status if anything failed.
 #   ./test.sh            all steps but install-built, pytorch-debian, sanitize, units, vm and vsock
 #   ./test.sh STEP…      some of: format lint generated build unit pool suite loom facts programs readme frameworks
-#                        fuzz attack portable guest install-built pytorch-debian sanitize units vm vsock
+#                        fuzz attack portable guest install-built pytorch-debian rdma nodes sanitize units vm vsock
 # build makes every program once, and tests that start some then build none; without it each builds those it needs.
 # pool is a pool of real processes and its bad days, which wait more than they work, so more of them run at a time.
 # readme has install.sh put what was built for tests; install-built has it build what it puts, a quarter of an hour.
@@ -17,8 +17,9 @@
 # cuDNN, compute and train as on the CPU; root enters that Debian, and for others a line says that nothing was tried.
 # sanitize is AddressSanitizer over the unsafe code, and over shim and server while the facts run. It takes a build of
 # its own.
-# vm attaches bpf's programs in a virtual machine with Debian's own kernel, which is another one than here (bpf/vm.sh),
-# and has sessions over RDMA there, in one machine and between two (dataplane/conformance/vm/rdma.sh, vm/nodes.sh).
+# rdma has programs run over RDMA in a virtual machine with Debian's own kernel, and nodes is a pool of two of these
+# (dataplane/conformance/vm/rdma.sh, vm/nodes.sh). vm takes longer, an hour: there the whole suite of carriers goes over
+# RDMA, all facts and the hostile client, and bpf's programs are attached (bpf/vm.sh).
 # guest runs the facts and programs of nvcc in such a machine, over memory that it shares with oriond here
 # (dataplane/conformance/vm/guest.sh); vsock has a suite and programs over vsock there (vm/vsock.sh).
 set -uo pipefail
@@ -61,18 +62,27 @@ counted() {
         awk '{ sum += $1 } END { print sum + 0 }'
 }
 
+features=()
 # bpf's loader is C: with what it takes to build it its tests are run too.
 if [ -e /usr/include/libelf.h ] && [ -e /usr/include/zlib.h ] &&
     command -v make >/dev/null && command -v pkg-config >/dev/null; then
-    loader=(--features orion-bpf/libbpf)
+    features+=(orion-bpf/libbpf)
 else
-    loader=()
     echo "bpf's programs are not attached, for their loader needs libelf-dev, zlib1g-dev, make and pkg-config"
+fi
+# So are the names that Rust has for InfiniBand's verbs.
+has_libclang() {
+    compgen -G "/usr/lib/llvm-*/lib/libclang.so*" || compgen -G "/usr/lib/llvm-*/lib/libclang-[0-9]*.so*"
+}
+if command -v cmake >/dev/null && has_libclang >/dev/null; then
+    features+=(oriond/rdma orion-shim/rdma orion-transport/rdma orion-check/rdma)
+else
+    echo "nothing of RDMA is built, for that needs cmake and libclang"
 fi
 
 # All packages are named even where the tests of one are run: cargo chooses the features of what they need by the
 # packages that are named, and would build much of it again.
-everything=(--workspace "${loader[@]}")
+everything=(--workspace --features "${features[*]}")
 
 # Of dataplane/conformance, by their names.
 tests() { cargo test "${everything[@]}" --no-fail-fast "${@/#/--test=}" -- --nocapture; }
@@ -155,12 +165,12 @@ sanitize() (
 
 wanted=" $* "
 step format cargo fmt --all --check
-step lint cargo clippy --workspace --all-targets "${loader[@]}" --quiet -- -D warnings
+step lint cargo clippy "${everything[@]}" --all-targets --quiet -- -D warnings
 step generated cargo api --check
 broken=$failed
 step build cargo build --lib --bins --examples "${everything[@]}"
 if asked build && [ "$failed" -eq "$broken" ]; then
-    export ORION_BUILT=1
+    export ORION_BUILT=1 ORION_BUILT_FEATURES="${features[*]}"
 fi
 step unit cargo test "${everything[@]}" --exclude orion-conformance --exclude orion-agent --no-fail-fast
 step unit tests tidy rows nvml
@@ -196,11 +206,23 @@ if [ "$wanted" = "  " ] && ! can_boot; then
 else
     step guest dataplane/conformance/vm/guest.sh ${ORION_BUILT:+"${CARGO_TARGET_DIR:-target}/debug"}
 fi
+has_rdma() (
+    [[ " ${features[*]} " == *" oriond/rdma "* ]] && can_boot && command -v rdma >/dev/null &&
+        compgen -G "/usr/lib/x86_64-linux-gnu/libibverbs/librxe-rdmav*.so" >/dev/null &&
+        [ -e /usr/lib/x86_64-linux-gnu/librdmacm.so.1 ]
+)
+if [ "$wanted" = "  " ] && ! has_rdma; then
+    echo "nothing goes over RDMA: for that it takes a virtual machine as above, and cmake, libclang," \
+        "Debian's ibverbs-providers, librdmacm1 and iproute2"
+else
+    step rdma dataplane/conformance/vm/rdma.sh pipe programs
+    step nodes dataplane/conformance/vm/nodes.sh
+fi
 [[ "$wanted" != *" install-built "* ]] || step install-built env ORION_TEST_INSTALL_BUILDS=1 \
     cargo test "${everything[@]}" --test install
 [[ "$wanted" != *" pytorch-debian "* ]] || step pytorch-debian tests pytorch_debian
 [[ "$wanted" != *" sanitize "* ]] || step sanitize sanitize
-[[ "$wanted" != *" vm "* ]] || for script in bpf/vm dataplane/conformance/vm/{rdma,nodes}; do step vm "$script.sh"; done
+[[ "$wanted" != *" vm "* ]] || for script in bpf/vm dataplane/conformance/vm/rdma; do step vm "$script.sh"; done
 [[ "$wanted" != *" vsock "* ]] || step vsock dataplane/conformance/vm/vsock.sh
 
 echo "$passed passed, $failed failed"

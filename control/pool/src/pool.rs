@@ -942,8 +942,8 @@ impl Pool {
         }
     }
 
-    /// After each change of which nodes are expected, and of what they have: how much somebody would have of them may be
-    /// another, too.
+    /// After each change of which nodes are expected, and of what they have: how much somebody would be given of them
+    /// may be another, too.
     fn weigh_hopes(&mut self) {
         for waiting in &mut self.queue {
             waiting.has_hope = has_hope(&self.nodes, self.settings.lender, &waiting.ask);

@@ -24,10 +24,12 @@ trap end EXIT
 # As rdma.sh, so that nothing is built twice.
 features=oriond/rdma,orion-shim/rdma,orion-transport/rdma
 build() { cargo build "$@" >"$work/build" 2>&1 || { cat "$work/build"; fail "cargo build $* failed"; }; }
-build -p orion-controller -p orion-agent -p orion-ctl
-build -p orion-conformance --example show_vgpus
-build -p oriond -p orion-shim -p orion-run -p orion-conformance -p orion-transport -p orion-attack \
-    --features "$features"
+if [[ "${ORION_BUILT_FEATURES:-}" != *oriond/rdma* ]]; then
+    build -p orion-controller -p orion-agent -p orion-ctl
+    build -p orion-conformance --example show_vgpus
+    build -p oriond -p orion-shim -p orion-run -p orion-conformance -p orion-transport -p orion-attack \
+        --features "$features"
+fi
 target=${CARGO_TARGET_DIR:-$root/target}/debug
 dataplane/conformance/cuda/build.sh "$target/cuda-programs" vector_add
 "$target/orionctl" certificate ca --folder "$work/trust" >/dev/null

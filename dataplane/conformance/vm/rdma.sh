@@ -5,6 +5,7 @@
 #                      facts through Orion; programs: some that nvcc has built; attack: the hostile client, over each
 #                      carrier; all of them by default (ORION_VM_FILTER, ORION_VM_FACTS, ORION_ATTACK_SECONDS: other
 #                      tests, other options of orion-facts, other than 60 seconds)
+# What ./test.sh has built is taken as it is, if RDMA is in it (ORION_BUILT_FEATURES names its features).
 # An idle session costs an engine a look each millisecond on a kernel before 6.7, over TCP too, so that is not asked
 # there; nor is what takes an emulated core minutes: twenty thousand threads.
 # Needs what boot.sh does, and Debian's ibverbs-providers, librdmacm1, iproute2, cmake and libclang. What it finds says
@@ -29,8 +30,13 @@ features=oriond/rdma,orion-shim/rdma,orion-transport/rdma
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 build() { cargo "$@" --features "$features" >>"$log" 2>&1 || { cat "$log"; fail "cargo $* failed"; }; }
-build build -p oriond -p orion-shim -p orion-run -p orion-conformance -p orion-transport -p orion-attack
-build test -p oriond --test carrier -p orion-transport --lib -p orion-shim --no-run
+if [[ "${ORION_BUILT_FEATURES:-}" == *oriond/rdma* ]]; then
+    features=$ORION_BUILT_FEATURES
+    build test --workspace --no-run --test carrier --lib
+else
+    build build -p oriond -p orion-shim -p orion-run -p orion-conformance -p orion-transport -p orion-attack
+    build test -p oriond --test carrier -p orion-transport --lib -p orion-shim --no-run
+fi
 built() { sed -n "s,.*Executable $1 (\(.*\))$,\1,p" "$log"; }
 carrier=$(built tests/carrier/main.rs)
 pipe=$(built "unittests src/lib.rs" | grep orion_transport)
