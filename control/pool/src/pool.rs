@@ -669,8 +669,7 @@ impl Pool {
 
     /// Whether the tenant might have it if it had nothing else.
     fn may_have_alone(&self, ask: &Ask) -> bool {
-        let alone = vec![(ask.memory.unwrap_or(0), ask.ratio.unwrap_or(0)); ask.vgpus as usize];
-        self.within_quota_of(&ask.tenant, Held::default(), &alone).is_ok()
+        self.within_quota_of(&ask.tenant, Held::default(), &least(ask)).is_ok()
     }
 
     /// For how long it is worth to ask for this again: others, or his tenant's other programs, may have given back by
@@ -746,7 +745,7 @@ impl Pool {
         // A quota is a word about the tenant, whatever is free.
         let sizes = match &chosen {
             Some(chosen) => chosen.iter().map(|(node, number)| self.size(node, *number, ask)).collect(),
-            None => vec![(ask.memory.unwrap_or(0), ask.ratio.unwrap_or(0)); ask.vgpus as usize],
+            None => least(ask),
         };
         self.within_quota(&ask.tenant, &sizes)?;
         chosen.ok_or(Obstacle::Full)
@@ -930,8 +929,16 @@ impl Pool {
 
     /// First come, first served: nobody is passed over because he asks for more, if it is not more than there is.
     fn serve_queue(&mut self, now: Time) {
-        while let Some(at) = self.queue.iter().position(Waiting::is_next) {
-            match self.find(&self.queue[at].ask) {
+        // A tenant that has what it may have may have thousands there, and of each it is known without a place for it.
+        let mut from = 0;
+        while let Some(at) = self.queue.iter().skip(from).position(Waiting::is_next).map(|at| from + at) {
+            from = at;
+            let Waiting { ask, .. } = &self.queue[at];
+            if self.within_quota(&ask.tenant, &least(ask)).is_err() {
+                self.queue[at].is_over_quota = true;
+                continue;
+            }
+            match self.find(ask) {
                 Ok(chosen) => {
                     let Waiting { id, ask, .. } = self.queue.remove(at).expect("just seen");
                     self.grant(now, id, ask, chosen);
@@ -1029,6 +1036,11 @@ impl Pool {
         let nodes = self.where_it_may_lie(ask);
         explain::full(self.settings.lender, &nodes, matches!(nodes, Cow::Owned(_)), &all, ask)
     }
+}
+
+/// Of each of its vGPUs the bytes and percent that it has at least, wherever it lies.
+fn least(ask: &Ask) -> Vec<(u64, u32)> {
+    vec![(ask.memory.unwrap_or(0), ask.ratio.unwrap_or(0)); ask.vgpus as usize]
 }
 
 fn is_in(chosen: &Chosen, node: &Node) -> bool {
