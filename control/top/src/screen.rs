@@ -38,7 +38,7 @@ pub fn height(app: &App) -> u16 {
 /// All that a screen so wide has to say, as text.
 #[must_use]
 pub fn text(app: &App, width: u16) -> String {
-    let area = Rect::new(0, 0, width, height(app).clamp(6, u16::MAX / width));
+    let area = Rect::new(0, 0, width, height(app).max(6));
     let mut buffer = Buffer::empty(area);
     let [head, body] = Layout::vertical([Constraint::Length(1), Constraint::Min(1)]).areas(area);
     Paragraph::new(heading(app)).render(head, &mut buffer);

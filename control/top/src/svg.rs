@@ -21,8 +21,7 @@ const TEXT: &str = "#d8dce4";
 /// program's name may hold, are written so that they are shown or left out.
 #[must_use]
 pub fn picture(app: &App, width: u16, height: u16) -> String {
-    let height = height.min(u16::MAX / width - 1);
-    let mut buffer = Buffer::empty(Rect::new(0, 0, width, height + 1));
+    let mut buffer = Buffer::empty(Rect::new(0, 0, width, height.saturating_add(1)));
     screen::draw(app, buffer.area, &mut buffer);
     let (right, bottom) = (u32::from(width) * CELL.0 + 2 * MARGIN, u32::from(height) * CELL.1 + 2 * MARGIN);
     let mut svg = format!(

@@ -182,8 +182,8 @@ impl Home {
             _ => {}
         }
         let home = Home { own: own.to_owned() };
-        put(&leaf.join("cgroup.procs"), "0")?;
-        put(&own.join("cgroup.subtree_control"), "+memory").inspect_err(|_| home.come_back())?;
+        let left = put(&leaf.join("cgroup.procs"), "0");
+        left.and_then(|()| put(&own.join("cgroup.subtree_control"), "+memory")).inspect_err(|_| home.come_back())?;
         Ok(home)
     }
 
