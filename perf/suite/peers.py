@@ -31,7 +31,7 @@ from pathlib import Path
 import run
 
 PLUGIN = '''
-import hashlib, itertools, json, os
+import hashlib, itertools, json, os, zlib
 import pytest
 OUT = open(os.environ["PEERS_OUTCOMES"], "a", buffering=1)
 def pytest_runtest_logstart(nodeid, location):
@@ -49,16 +49,18 @@ def pytest_collectreport(report):
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
     count, _, seed = os.environ.get("PEERS_SAMPLE", "").partition(" ")
-    if not count:
-        return
+    piece, _, pieces = os.environ.get("PEERS_PIECE", "0/1").partition("/")
     chosen, lot = set(), lambda test: hashlib.sha256((seed + test).encode()).digest()
     for _, tests in itertools.groupby((item.nodeid for item in items), lambda test: test.split("::")[0]):
-        chosen.update(sorted(tests, key=lot)[:int(count)])
+        chosen.update(sorted(tests, key=lot)[:int(count)] if count else tests)
+    chosen = {test for test in chosen if zlib.crc32(test.encode()) % int(pieces) == int(piece)}
     config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in chosen])
     items[:] = [item for item in items if item.nodeid in chosen]
 '''
 #: What a process was doing when it died; it is started again behind that.
 DEATHS_MAX = 5
+#: What pytest ends with where it was given no test: of a file with three tests a fourth piece has none.
+NONE_COLLECTED = 5
 #: The outcome of a file that --budget-s had no time for, or not to its end: what ran both ways is compared.
 CUT = "cut short"
 
@@ -100,11 +102,15 @@ def parse_options():
     parser.add_argument("--ggml", type=Path, metavar="PROGRAM", help="ggml's test-backend-ops, built for CUDA")
     parser.add_argument("--jobs", type=int, default=1, help="processes at once")
     parser.add_argument("--sample", type=int, metavar="N", help="of each file for pytest N tests, by lot")
+    parser.add_argument("--pieces", type=int, default=1, metavar="N",
+                        help="run each file for pytest as N processes with a part of its tests each")
     parser.add_argument("--gpus", type=int, metavar="N", help="deal the files for pytest out to N GPUs, each to one")
     parser.add_argument("--seed", default="0", help="another lot draws others (0)")
     parser.add_argument("--pytest-args", default="", metavar="ARGS", help="more for pytest, such as -k memory")
     run.add_common_options(parser)
     options = parser.parse_args()
+    if options.pieces < 1:
+        parser.error(f"--pieces is {options.pieces}; a file has one or more")
     asked = [options.cupy, options.jax, options.samples, options.ggml, *(folder for _, folder in options.pytest)]
     if not any(asked) and not options.torch:
         parser.error("nothing to run: name a path with --cupy, --jax, --pytest, --samples or --ggml, or --torch KINDS")
@@ -129,11 +135,11 @@ def run_pytest(name, folder, options, scratch):
     files = find(folder, options)
     if not files:
         sys.exit(f"no test file of {folder} has {options.only} in its path")
-    todo = [(mode, path) for path in files for mode in options.modes]
+    todo = [(mode, path, piece) for path in files for piece in range(options.pieces) for mode in options.modes]
     outcomes = {mode: {} for mode in options.modes}
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        runs = pool.map(lambda file: run_file(*file, folder, options, scratch), todo)
-        for (mode, _), found in zip(todo, runs):
+        runs = pool.map(lambda part: run_file(*part, folder, options, scratch), todo)
+        for (mode, _, _), found in zip(todo, runs):
             outcomes[mode].update(found)
     if "native" in options.modes:
         # What differs has a minute more.
@@ -157,11 +163,11 @@ def find(folder, options):
     return [p for p in wanted if not any(word in str(p.relative_to(folder)) for word in skip)]
 
 
-def run_file(mode, path, folder, options, scratch):
+def run_file(mode, path, piece, folder, options, scratch):
     if is_over(options):
         root = folder if folder.is_dir() else folder.parent
         return {str(path.relative_to(root)): (CUT, "it was not begun")}
-    return run_tests([str(path)], mode, folder, options, scratch)
+    return run_tests([str(path)], mode, folder, options, scratch, piece)
 
 
 def is_over(options):
@@ -169,13 +175,13 @@ def is_over(options):
     return bool(options.deadline) and time.monotonic() > options.deadline
 
 
-def run_tests(tests, mode, folder, options, scratch):
-    """Starts again behind a test that took the process with it."""
+def run_tests(tests, mode, folder, options, scratch, piece=None):
+    """Starts again behind a test that took the process with it. `piece` is which of --pieces; all of them without."""
     root = folder if folder.is_dir() else folder.parent
     found, dead = {}, []
     for _ in range(DEATHS_MAX):
         with tempfile.NamedTemporaryFile(dir=scratch, suffix=".jsonl") as log:
-            rc = pytest(tests, dead, mode, root, options, scratch, log.name)
+            rc = pytest(tests, dead, mode, root, options, scratch, log.name, piece)
             lines = [json.loads(line) for line in Path(log.name).read_text().splitlines()]
         for test, outcome, text in lines:
             if outcome != "began" or test not in found:
@@ -188,7 +194,7 @@ def run_tests(tests, mode, folder, options, scratch):
                 found[str(path.relative_to(root) if path.is_absolute() else path)] = (CUT, "--budget-s was over")
             return found
         if last is None:
-            if not lines:
+            if not lines and not (piece is not None and rc == NONE_COLLECTED):
                 found[tests[0]] = ("not collected", f"pytest ended with {rc}")
             return found
         found[last] = ("died", f"the process ended with {rc}")
@@ -196,7 +202,7 @@ def run_tests(tests, mode, folder, options, scratch):
     return found
 
 
-def pytest(tests, dead, mode, root, options, scratch, log):
+def pytest(tests, dead, mode, root, options, scratch, log, piece):
     command = [*run.orion_prefix(mode, options), options.python, "-m", "pytest", "-q", "-rN",
                "-p", "no:cacheprovider", "-p", "orion_peers_plugin", f"--rootdir={root}", *options.pytest_args.split()]
     command += [part for test in dead for part in ("--deselect", test)] + tests
@@ -208,9 +214,11 @@ def pytest(tests, dead, mode, root, options, scratch, log):
     if options.gpus:
         # By its name, so that it is the same GPU in every mode.
         file = Path(tests[0].split("::")[0]).name
-        environment["CUDA_VISIBLE_DEVICES"] = str(zlib.crc32(file.encode()) % options.gpus)
+        environment["CUDA_VISIBLE_DEVICES"] = str((zlib.crc32(file.encode()) + (piece or 0)) % options.gpus)
     if options.sample:
         environment["PEERS_SAMPLE"] = f"{options.sample} {options.seed}"
+    if piece is not None:
+        environment["PEERS_PIECE"] = f"{piece}/{options.pieces}"
     process = subprocess.Popen([str(part) for part in command], cwd=root, env=environment, stdin=subprocess.DEVNULL,
                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
     left = options.deadline - time.monotonic() if options.deadline else options.timeout

@@ -549,7 +549,7 @@ class Peers(unittest.TestCase):
         """Runs one file of tests, with what each start of pytest writes and how it ends."""
         starts = []
 
-        def pytest(tests, dead, mode, root, options, scratch, log):
+        def pytest(tests, dead, mode, root, options, scratch, log, piece):
             starts.append(list(dead))
             lines, rc = runs[len(starts) - 1]
             Path(log).write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -574,9 +574,9 @@ class Peers(unittest.TestCase):
         self.assertEqual(peers.differing({"native": native, "shm": found}, "shm"), ["test_a.py::x"])
 
     def test_of_each_file_the_same_tests_are_drawn_in_every_mode(self):
-        def drawn(names, sample):
+        def drawn(names, sample, piece="0/1"):
             stub = types.SimpleNamespace(hookimpl=lambda **_: lambda function: function)
-            environment = {"PEERS_OUTCOMES": os.devnull, "PEERS_SAMPLE": sample}
+            environment = {"PEERS_OUTCOMES": os.devnull, "PEERS_SAMPLE": sample, "PEERS_PIECE": piece}
             with (unittest.mock.patch.dict(sys.modules, pytest=stub),
                   unittest.mock.patch.dict(os.environ, environment)):
                 plugin = {}
@@ -595,6 +595,10 @@ class Peers(unittest.TestCase):
         self.assertNotEqual(some, drawn(names, "10 1"))
         self.assertEqual(drawn([some[0]], "10 0"), [some[0]])
         self.assertEqual(drawn(names, ""), names)
+        pieces = [drawn(names, "", f"{piece}/3") for piece in range(3)]
+        self.assertTrue(all(pieces))
+        self.assertEqual(sorted(sum(pieces, [])), sorted(names))
+        self.assertEqual(sorted(sum((drawn(names, "10 0", f"{piece}/3") for piece in range(3)), [])), sorted(some))
 
     def test_a_file_that_says_nothing_is_not_taken_for_equal(self):
         found, _ = self.outcomes([([], 4)])
