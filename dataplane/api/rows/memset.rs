@@ -5,6 +5,7 @@
 #[since(3020)]
 #[per_thread(ptsz)]
 #[at(dstDevice, N)]
+#[recorded]
 fn cuMemsetD8Async(dstDevice: CUdeviceptr, uc: u8, N: usize, hStream: CUstream);
 
 /// Posted where the shim knows the memory, called where only the driver does.
@@ -12,6 +13,7 @@ fn cuMemsetD8Async(dstDevice: CUdeviceptr, uc: u8, N: usize, hStream: CUstream);
 #[since(3020)]
 #[per_thread(ptsz)]
 #[at(dstDevice, N, 2)]
+#[recorded]
 fn cuMemsetD16Async(dstDevice: CUdeviceptr, us: u16, N: usize, hStream: CUstream);
 
 /// Posted where the shim knows the memory, called where only the driver does.
@@ -19,6 +21,7 @@ fn cuMemsetD16Async(dstDevice: CUdeviceptr, us: u16, N: usize, hStream: CUstream
 #[since(3020)]
 #[per_thread(ptsz)]
 #[at(dstDevice, N, 4)]
+#[recorded]
 fn cuMemsetD32Async(dstDevice: CUdeviceptr, ui: u32, N: usize, hStream: CUstream);
 
 /// Posted where the shim knows the memory, called where only the driver does.
@@ -26,6 +29,7 @@ fn cuMemsetD32Async(dstDevice: CUdeviceptr, ui: u32, N: usize, hStream: CUstream
 #[since(3020)]
 #[per_thread(ptsz)]
 #[at_rows(dstDevice, dstPitch, Height, Width)]
+#[recorded]
 fn cuMemsetD2D8Async(dstDevice: CUdeviceptr, dstPitch: usize, uc: u8, Width: usize, Height: usize, hStream: CUstream);
 
 /// Posted where the shim knows the memory, called where only the driver does.
@@ -33,6 +37,7 @@ fn cuMemsetD2D8Async(dstDevice: CUdeviceptr, dstPitch: usize, uc: u8, Width: usi
 #[since(3020)]
 #[per_thread(ptsz)]
 #[at_rows(dstDevice, dstPitch, Height, Width, 2)]
+#[recorded]
 fn cuMemsetD2D16Async(dstDevice: CUdeviceptr, dstPitch: usize, us: u16, Width: usize, Height: usize, hStream: CUstream);
 
 /// Posted where the shim knows the memory, called where only the driver does.
@@ -40,6 +45,7 @@ fn cuMemsetD2D16Async(dstDevice: CUdeviceptr, dstPitch: usize, us: u16, Width: u
 #[since(3020)]
 #[per_thread(ptsz)]
 #[at_rows(dstDevice, dstPitch, Height, Width, 4)]
+#[recorded]
 fn cuMemsetD2D32Async(dstDevice: CUdeviceptr, dstPitch: usize, ui: u32, Width: usize, Height: usize, hStream: CUstream);
 
 /// The asynchronous form on the default stream; waits if the memory is the host's, as CUDA does.

@@ -103,6 +103,8 @@ pub struct Row {
     /// Elements that an array parameter may have.
     pub limit: usize,
     pub at: Vec<At>,
+    /// While its stream is captured, any address is recorded.
+    pub is_recorded: bool,
     /// What of a generated row takes device memory, and so has to be charged.
     pub charges: Option<Charge>,
     pub params: Vec<Param>,
@@ -304,6 +306,7 @@ fn row(group: &str, f: &syn::ForeignItemFn, header: &Header) -> Result<Row, Stri
         needs_context: true,
         limit: LIMIT_DEFAULT,
         at: Vec::new(),
+        is_recorded: false,
         charges: None,
         params: Vec::new(),
     };
@@ -356,6 +359,7 @@ fn row(group: &str, f: &syn::ForeignItemFn, header: &Header) -> Result<Row, Stri
                 }),
                 _ => return Err(fail("at_rows: parameter, pitch, rows, bytes of a row".to_owned())),
             },
+            "recorded" => row.is_recorded = true,
             "charges" => row.charges = Some(Charge::parse(&one()?).map_err(&fail)?),
             "no_context" => row.needs_context = false,
             "limit" => row.limit = one()?.parse().map_err(|_| fail("limit: not a number".to_owned()))?,

@@ -145,7 +145,7 @@ struct Serve {
     /// Engine threads [default: half the cores, at most 8]
     #[arg(long, default_value_t = 0, hide_default_value = true)]
     engines: usize,
-    /// Workers that wait, warmed up, for the next session
+    /// Workers that wait, warmed up, for the next session; of each GPU so many where a pool gives GPUs out
     #[arg(long, default_value_t = 2)]
     warm: usize,
     /// Workers to warm up at the start, beyond --warm, that are not replaced once used
@@ -230,6 +230,9 @@ struct Worker {
     seal: Vec<cell::Layer>,
     #[arg(long)]
     one_tenant: bool,
+    /// The GPUs that its driver sees, if they are not all
+    #[arg(long, value_delimiter = ',')]
+    gpus: Vec<String>,
     #[command(flatten)]
     options: WorkerOptions,
 }
@@ -369,6 +372,9 @@ fn work(options: Worker) -> Result<(), String> {
     // SAFETY: a plain call on a descriptor we own. A driver's helper processes must not inherit it.
     unsafe { libc::fcntl(options.control_fd, libc::F_SETFD, libc::FD_CLOEXEC) };
     let seal = cell::Seal::of(&options.seal, options.one_tenant);
+    if !options.gpus.is_empty() && options.seal.contains(&cell::Layer::Landlock) {
+        cell::gpus::keep_only(&options.gpus.into_iter().collect())?;
+    }
     let options = worker::start::Options {
         seal,
         driver: options.options.driver,

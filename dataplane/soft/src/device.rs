@@ -17,7 +17,8 @@ pub const SHARED_OPTIN: u32 = 227 << 10;
 pub const DEVICES_MAX: usize = 8;
 
 pub struct Model {
-    pub count: usize,
+    /// The numbers of the devices that are seen, in the order in which they are.
+    pub seen: Vec<i32>,
     pub memory_bytes: u64,
     /// `90` is 9.0.
     pub capability: u32,
@@ -28,7 +29,11 @@ const CAPABILITY: u32 = 90;
 fn model() -> &'static Model {
     static MODEL: OnceLock<Model> = OnceLock::new();
     MODEL.get_or_init(|| {
-        settings(|name| std::env::var(name).ok()).unwrap_or(Model { count: 0, memory_bytes: 0, capability: CAPABILITY })
+        settings(|name| std::env::var(name).ok()).unwrap_or(Model {
+            seen: Vec::new(),
+            memory_bytes: 0,
+            capability: CAPABILITY,
+        })
     })
 }
 
@@ -47,11 +52,46 @@ pub(crate) fn settings(variable: impl Fn(&str) -> Option<String>) -> Result<Mode
             format!("{name}={text} is not a compute capability from 7.5 to 13.9, such as 9.0; leave it out for 9.0")
         })?,
     };
+    let count = number("ORION_SOFT_DEVICES", 1, 1..=DEVICES_MAX as u64)? as i32;
     Ok(Model {
         capability,
-        count: number("ORION_SOFT_DEVICES", 1, 1..=DEVICES_MAX as u64)? as usize,
+        seen: seen(variable("CUDA_VISIBLE_DEVICES").as_deref(), count)?,
         memory_bytes: number("ORION_SOFT_MEMORY_MIB", 4096, 16..=1 << 20)? << 20,
     })
+}
+
+/// The devices of `CUDA_VISIBLE_DEVICES`, by number or whole UUID: those before the first entry that is neither.
+fn seen(visible: Option<&str>, count: i32) -> Result<Vec<i32>, String> {
+    let Some(list) = visible else { return Ok((0..count).collect()) };
+    let of = |entry: &str| (0..count).find(|n| entry == n.to_string() || entry == gpu_name(*n));
+    let mut seen = Vec::new();
+    for number in list.split(',').map_while(|entry| of(entry.trim())) {
+        if seen.contains(&number) {
+            return Err(format!("CUDA_VISIBLE_DEVICES={list} names device {number} twice"));
+        }
+        seen.push(number);
+    }
+    if seen.is_empty() {
+        return Err(format!(
+            "CUDA_VISIBLE_DEVICES={list} begins with none of the software GPU's devices, which are 0 to {} and {} to {}",
+            count - 1,
+            gpu_name(0),
+            gpu_name(count - 1)
+        ));
+    }
+    Ok(seen)
+}
+
+/// Of the device with this number.
+pub fn uuid(number: i32) -> [u8; 16] {
+    let mut bytes = *b"orion-soft-gpu-0";
+    bytes[15] = b'0' + number as u8;
+    bytes
+}
+
+fn gpu_name(number: i32) -> String {
+    let hex: String = uuid(number).iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("GPU-{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
 }
 
 /// `9.0` is 90.
@@ -88,7 +128,12 @@ static USED: [AtomicU64; DEVICES_MAX] = [const { AtomicU64::new(0) }; DEVICES_MA
 pub(crate) static INITIALISED: AtomicBool = AtomicBool::new(false);
 
 pub fn count() -> usize {
-    model().count
+    model().seen.len()
+}
+
+/// Which of the machine's devices this one is, of those that are seen.
+pub fn number(dev: CUdevice) -> i32 {
+    model().seen[dev as usize]
 }
 
 pub fn total_bytes() -> u64 {
@@ -163,8 +208,8 @@ mod tests {
                 _ => None,
             })
         };
-        assert!(with("", "").is_ok_and(|m| (m.count, m.memory_bytes) == (1, 4 << 30)));
-        assert!(with("8", "16").is_ok_and(|m| (m.count, m.memory_bytes) == (8, 16 << 20)));
+        assert!(with("", "").is_ok_and(|m| (m.seen.len(), m.memory_bytes) == (1, 4 << 30)));
+        assert!(with("8", "16").is_ok_and(|m| (m.seen.len(), m.memory_bytes) == (8, 16 << 20)));
         for (devices, mib, wrong) in [
             ("abc", "", "ORION_SOFT_DEVICES=abc"),
             ("0", "", "=0"),
@@ -174,6 +219,17 @@ mod tests {
         ] {
             let Err(said) = with(devices, mib) else { panic!("{devices:?} and {mib:?} were taken") };
             assert!(said.contains(wrong) && said.contains(" to "), "{said}");
+        }
+    }
+
+    #[test]
+    fn devices_are_seen_by_number_or_uuid_up_to_the_first_that_is_none() {
+        assert_eq!(seen(None, 3), Ok(vec![0, 1, 2]));
+        assert_eq!(seen(Some("2,0"), 3), Ok(vec![2, 0]));
+        assert_eq!(seen(Some(&format!("{},0", gpu_name(1))), 3), Ok(vec![1, 0]));
+        assert_eq!(seen(Some("1,3,0"), 3), Ok(vec![1]));
+        for (list, said) in [("", "begins with none"), ("3", "0 to 2"), ("GPU-", "begins"), ("1,1", "device 1 twice")] {
+            assert!(seen(Some(list), 3).is_err_and(|why| why.contains(said)), "{list}");
         }
     }
 

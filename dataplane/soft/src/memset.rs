@@ -18,13 +18,19 @@ pub struct Set {
 }
 
 impl Set {
-    pub fn check(&self) -> R {
+    /// What is asked while it is recorded; whether there is memory is asked when the graph is instantiated, as on a GPU.
+    pub fn check_shape(&self) -> R {
         if !matches!(self.element, 1 | 2 | 4)
             || !self.dst.is_multiple_of(u64::from(self.element))
             || (self.height > 1 && self.pitch < self.width.saturating_mul(u64::from(self.element)))
         {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
+        Ok(())
+    }
+
+    pub fn check(&self) -> R {
+        self.check_shape()?;
         let span = self.span().ok_or(CUDA_ERROR_INVALID_VALUE)?;
         if span > 0 && !vram::covers(self.dst, span) {
             return Err(CUDA_ERROR_INVALID_VALUE);

@@ -73,8 +73,11 @@ impl MemOp {
                 }
             }
             Self::Wait { at, bytes, value, flags } => loop {
+                if !vram::covers(at, bytes) {
+                    c.fail(CUDA_ERROR_ILLEGAL_ADDRESS);
+                }
                 // A wait that nobody satisfies ends with the context, as it would on hardware.
-                if !vram::covers(at, bytes) || c.error() != CUDA_SUCCESS {
+                if c.error() != CUDA_SUCCESS {
                     return;
                 }
                 // SAFETY: as above.

@@ -31,16 +31,23 @@ pub fn set_aside(
     host: u64,
     shape: crate::state::graph_copies::Shape,
 ) -> Result<Option<u64>, CUresult> {
-    if !state().captures.any_open() {
-        return Ok(None);
-    }
-    let answer = ask(stream, 0)?;
-    if answer.status != CU_STREAM_CAPTURE_STATUS_ACTIVE {
-        return Ok(None);
-    }
+    let Some(answer) = active(stream)? else { return Ok(None) };
     let staged = crate::memory::graph_copies::set_aside(s, host, shape)?;
     state().captures.set_aside.lock().push((answer.graph, staged.range.offset));
     Ok(s.heap.at(staged.range.offset, staged.range.bytes).map(|at| at as u64))
+}
+
+/// What is said of a stream that is being captured.
+fn active(stream: CUstream) -> Result<Option<Answer>, CUresult> {
+    if !state().captures.any_open() {
+        return Ok(None);
+    }
+    Ok(Some(ask(stream, 0)?).filter(|answer| answer.status == CU_STREAM_CAPTURE_STATUS_ACTIVE))
+}
+
+/// Whether what comes on it is recorded.
+pub fn is_active(stream: CUstream) -> bool {
+    active(stream).is_ok_and(|answer| answer.is_some())
 }
 
 /// A default stream needs a context; another one needs to be a stream's handle.

@@ -24,7 +24,7 @@ use orion_proto::{AllocationName, ListAllocationsRequest};
 use orion_transport::carrier::welcome_of;
 use orion_transport::client::{Caller, NoSession, Server};
 use orion_transport::lease::SignedLease;
-use scene::{Process, Scene, built, soon, wait_until};
+use scene::{Process, Scene, Staying, built, soon, wait_until};
 
 const MIB: u64 = 1 << 20;
 /// How soon vGPUs of a program that was killed are free again.
@@ -315,6 +315,48 @@ fn vgpus_of_a_killed_program_are_back_within_two_seconds() {
             program.kill();
             scene.wait_for_free(4)
         });
+    }
+}
+
+/// The GPUs that a worker is told to see; none where it sees all.
+fn gpus_of(worker: &str) -> Vec<String> {
+    let command = std::fs::read_to_string(format!("/proc/{worker}/cmdline")).expect("it lives");
+    let words: Vec<&str> = command.split('\0').collect();
+    words.windows(2).filter(|pair| pair[0] == "--gpus").map(|pair| pair[1].to_owned()).collect()
+}
+
+#[test]
+fn a_sessions_worker_sees_the_gpus_of_its_lease_and_no_other() {
+    for is_local in [false, true] {
+        let scene = Scene::new(&["a"], "", is_local);
+        let oriond = &scene.nodes[0].oriond;
+        let after = |text: &str| {
+            let log = oriond.log();
+            log.lines()
+                .filter_map(|line| Some(line.split_once(text)?.1.split(' ').next()?.to_owned()))
+                .collect::<Vec<_>>()
+        };
+        let workers = || {
+            let begun = oriond.log();
+            let begun = begun.lines().filter(|line| line.contains("session begins"));
+            begun.filter_map(|l| Some(l.split_once("worker=")?.1.split(' ').next()?.to_owned())).collect::<Vec<_>>()
+        };
+        // Each of a GPU's two vGPUs has half of it, and there are two GPUs.
+        let programs: Vec<Staying> = (0..4).map(|_| scene.stay(&[("ORION_VGPU", "1")])).collect();
+        let mut seen: Vec<Vec<String>> = workers().iter().map(|worker| gpus_of(worker)).collect();
+        seen.sort();
+        assert!(seen.iter().all(|gpus| gpus.len() == 1), "{seen:?}");
+        assert!(seen[0] == seen[1] && seen[1] != seen[2] && seen[2] == seen[3], "{seen:?}");
+        // They have the numbers of the node, although each worker sees one.
+        let mut divided = after("dividing the GPU's time gpu=");
+        divided.sort();
+        assert_eq!(divided, ["0", "1"]);
+        programs.into_iter().for_each(Staying::kill);
+        scene.wait_for_free(4);
+        // One that has both sees both.
+        let both = scene.stay(&[("ORION_VGPU", "2"), ("ORION_GMEM", "900")]);
+        assert_eq!(gpus_of(workers().last().expect("it has one")), [] as [&str; 0]);
+        both.kill();
     }
 }
 

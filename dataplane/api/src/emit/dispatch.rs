@@ -155,12 +155,24 @@ fn prepare(out: &mut String, row: &Row, param: &Param) -> String {
     }
 }
 
+fn stream_of(row: &Row) -> Option<&str> {
+    let is_stream = |param: &&Param| matches!(param.kind, Kind::Value(Element::Handle { kind: "Stream", .. }));
+    row.params.iter().find(is_stream).map(|param| param.name.as_str())
+}
+
 /// One value, as the driver is given it.
 fn value(out: &mut String, row: &Row, name: &str, element: &Element) -> String {
     match element {
         Element::Scalar { .. } => match row.at.iter().find(|at| at.param == *name) {
             Some(at) => {
-                writeln!(out, "let {name} = s.reach(q.{name}, {})?;", bytes(row, at)).unwrap();
+                let bytes = bytes(row, at);
+                match stream_of(row).filter(|_| row.is_recorded) {
+                    Some(stream) => {
+                        writeln!(out, "let {name} = s.reach_in(q.{stream}, header.thread, q.{name}, {bytes})?;")
+                    }
+                    None => writeln!(out, "let {name} = s.reach(q.{name}, {bytes})?;"),
+                }
+                .unwrap();
                 format!("{name}.raw()")
             }
             None => format!("q.{name}"),

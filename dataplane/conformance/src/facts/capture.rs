@@ -39,6 +39,10 @@ facts! { capture:
         allocations_in_stream_order_are_captured.not_in_a_crowd("a global capture forbids others to allocate"),
         one_can_add_to_a_graph.not_in_a_crowd("a global capture forbids others to allocate"),
         destroying_the_stream_is_clean.not_in_a_crowd("a global capture forbids others to allocate"),
+        a_fill_of_any_address_is_recorded_and_refused_when_the_graph_is_instantiated,
+        a_stream_write_or_wait_of_any_address_is_recorded,
+        a_copy_to_or_from_no_memory_is_refused_at_once,
+        copies_within_host_memory_are_recorded,
         copies_that_are_under_way_do_not_end_it.not_in_a_crowd("a global capture forbids others to allocate"),
         global_mode_forbids_to_ask_to_wait_and_to_free.not_in_a_crowd("a global capture forbids others to allocate"),
         global_mode_allows_what_cannot_wait.not_in_a_crowd("a global capture forbids others to allocate"),
@@ -523,4 +527,93 @@ fn destroying_the_stream_is_clean(cu: &'static Cuda) -> Verdict {
     let address = cu.words(&[3])?;
     same!(cu.word(address)?, 3);
     cu.free(address)
+}
+
+/// Addresses that no memory of a program has, whatever it has allocated.
+const NO_MEMORY: [CUdeviceptr; 4] = [0, 8, 4096, 0xdead_0000_0000_0000];
+
+/// What is recorded by `call` on a stream of its own: its answer, how many nodes there are, and what instantiating says.
+fn recorded(cu: &Cuda, call: impl FnOnce(CUstream) -> CUresult) -> Get<(CUresult, usize, CUresult)> {
+    let stream = capturing(cu, RELAXED)?;
+    let code = call(stream);
+    let (graph, mut exec) = (end(cu, stream)?, null_mut());
+    let instantiated = cu.cuGraphInstantiateWithFlags(&mut exec, graph, 0);
+    if instantiated == CUDA_SUCCESS {
+        ok!(cu.cuGraphExecDestroy(exec));
+    }
+    let nodes = node_count(cu, graph)?;
+    ok!(cu.cuGraphDestroy(graph));
+    ok!(cu.cuStreamDestroy_v2(stream));
+    Ok((code, nodes, instantiated))
+}
+
+/// cuDNN 9.19 captures a convolution with addresses that it has made up, to see which kernels there are.
+fn a_fill_of_any_address_is_recorded_and_refused_when_the_graph_is_instantiated(cu: &'static Cuda) -> Verdict {
+    let memory = cu.words(&[0; 64])?;
+    let mut gone = 0;
+    ok!(cu.cuMemAlloc_v2(&mut gone, 64 << 20));
+    ok!(cu.cuMemFree_v2(gone));
+    let refused = (CUDA_SUCCESS, 1, CUDA_ERROR_INVALID_VALUE);
+    for at in NO_MEMORY {
+        same!(recorded(cu, |stream| cu.cuMemsetD8Async(at, 0, 256, stream))?, refused);
+        same!(recorded(cu, |stream| cu.cuMemsetD32Async(at, 0, 256, stream))?, refused);
+        same!(recorded(cu, |stream| cu.cuMemsetD2D16Async(at, 64, 0, 16, 4, stream))?, refused);
+    }
+    same!(recorded(cu, |stream| cu.cuMemsetD8Async(memory, 0, 1 << 40, stream))?, refused);
+    same!(recorded(cu, |stream| cu.cuMemsetD8Async(memory, 0, 256, stream))?, (CUDA_SUCCESS, 1, CUDA_SUCCESS));
+    let nothing = (CUDA_ERROR_INVALID_VALUE, 0, CUDA_SUCCESS);
+    same!(recorded(cu, |stream| cu.cuMemsetD32Async(4097, 0, 256, stream))?, nothing);
+    same!(recorded(cu, |stream| cu.cuMemsetD8Async(0, 0, 0, stream))?, (CUDA_SUCCESS, 0, CUDA_SUCCESS));
+    cu.free(memory)
+}
+
+fn a_stream_write_or_wait_of_any_address_is_recorded(cu: &'static Cuda) -> Verdict {
+    let recorded_once = (CUDA_SUCCESS, 1, CUDA_SUCCESS);
+    for at in NO_MEMORY {
+        same!(recorded(cu, |stream| cu.cuStreamWriteValue32_v2(stream, at, 1, 0))?, recorded_once);
+        same!(recorded(cu, |stream| cu.cuStreamWaitValue32_v2(stream, at, 1, 0))?, recorded_once);
+    }
+    let nothing = (CUDA_ERROR_INVALID_VALUE, 0, CUDA_SUCCESS);
+    same!(recorded(cu, |stream| cu.cuStreamWriteValue32_v2(stream, 4097, 1, 0))?, nothing);
+    Ok(())
+}
+
+fn a_copy_to_or_from_no_memory_is_refused_at_once(cu: &'static Cuda) -> Verdict {
+    let (memory, pinned, mut pageable) = (cu.words(&[0; 64])?, cu.pinned(256)?, [0u32; 64]);
+    let host = as_void(&mut pageable);
+    let nothing = (CUDA_ERROR_INVALID_VALUE, 0, CUDA_SUCCESS);
+    for at in NO_MEMORY.into_iter().chain([host as CUdeviceptr]) {
+        same!(recorded(cu, |stream| cu.cuMemcpyHtoDAsync_v2(at, pinned, 256, stream))?, nothing);
+        same!(recorded(cu, |stream| cu.cuMemcpyDtoHAsync_v2(pinned, at, 256, stream))?, nothing);
+        same!(recorded(cu, |stream| cu.cuMemcpyDtoDAsync_v2(at, memory, 256, stream))?, nothing);
+        same!(recorded(cu, |stream| cu.cuMemcpyDtoDAsync_v2(memory, at, 256, stream))?, nothing);
+    }
+    let once = (CUDA_SUCCESS, 1, CUDA_SUCCESS);
+    same!(recorded(cu, |stream| cu.cuMemcpyHtoDAsync_v2(memory, host, 256, stream))?, once);
+    same!(recorded(cu, |stream| cu.cuMemcpyDtoDAsync_v2(pinned as CUdeviceptr, memory, 256, stream))?, once);
+    ok!(cu.cuMemFreeHost(pinned));
+    cu.free(memory)
+}
+
+/// Addresses are unified: pinned memory may be named for a device's.
+fn copies_within_host_memory_are_recorded(cu: &'static Cuda) -> Verdict {
+    let pinned = cu.pinned(16)?;
+    let at = |offset: usize| pinned.wrapping_byte_add(offset);
+    write(pinned, [0u32; 4]);
+    let stream = capturing(cu, RELAXED)?;
+    ok!(cu.cuMemcpyHtoDAsync_v2(at(4) as CUdeviceptr, pinned, 4, stream));
+    ok!(cu.cuMemcpyDtoHAsync_v2(at(8), at(4) as CUdeviceptr, 4, stream));
+    ok!(cu.cuMemcpyAsync(at(12) as CUdeviceptr, at(8) as CUdeviceptr, 4, stream));
+    let graph = end(cu, stream)?;
+    same!(node_count(cu, graph)?, 3);
+    same!(read::<[u32; 4]>(pinned), [0; 4]);
+    for round in [7u32, 8] {
+        write(pinned, [round, 0, 0, 0]);
+        replay(cu, graph, stream, 1)?;
+        same!(read::<[u32; 4]>(pinned), [round; 4]);
+    }
+    ok!(cu.cuGraphDestroy(graph));
+    ok!(cu.cuStreamDestroy_v2(stream));
+    ok!(cu.cuMemFreeHost(pinned));
+    Ok(())
 }

@@ -3,6 +3,7 @@
 //! ```text
 //! oriond starts     Plan: which layers this host allows, each tried in a child of its own
 //! worker is forked  enter: own user, no capabilities, no new privileges, no descriptors but one      (before exec)
+//! worker starts     gpus: the files of GPUs that its session is not for              (before the driver is loaded)
 //! driver is warm    seal: what is left to do once nothing needs opening any more     (before a client is known)
 //! ```
 //! Nothing of a worker ever runs with oriond's rights, not even the driver's own start: NVIDIA's kernel driver keeps
@@ -12,6 +13,7 @@ mod calls;
 mod enter;
 mod files;
 mod first;
+pub mod gpus;
 mod holder;
 mod memory;
 mod namespaces;

@@ -2,12 +2,12 @@
 
 use std::io;
 
-use orion_wire::environment::Environment;
 use orion_wire::lease::LeaseId;
 
 use super::carrier::contract::{Lane, Main};
 use super::mail::{Kick, Mailbox};
 use super::spread::Account;
+use super::workers::Kind;
 use super::workers::nursery::Newborn;
 
 pub enum Mail {
@@ -17,7 +17,7 @@ pub enum Mail {
     Carry(Box<dyn Main>, Account),
     Join(Box<dyn Lane>),
     /// For the door only.
-    Born(Environment, io::Result<Newborn>),
+    Born(Kind, io::Result<Newborn>),
     SessionOver(u64),
     /// Their sessions have to end.
     LeasesOver(Vec<LeaseId>),

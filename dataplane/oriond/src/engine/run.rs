@@ -54,7 +54,7 @@ pub fn start(settings: Settings) -> Result<Engines, String> {
         .map_err(|e| format!("creating the engines' mailboxes failed: {e}"))?;
     let nursery = nursery::start(settings.worker_arguments.clone(), settings.cells.clone(), {
         let door = posts[0].clone();
-        move |environment, newborn| door.post(Mail::Born(environment, newborn))
+        move |kind, newborn| door.post(Mail::Born(kind, newborn))
     })
     .map_err(|e| format!("starting the nursery thread failed: {e}"))?;
     let spin = spin_for(settings.spin_us, cores);

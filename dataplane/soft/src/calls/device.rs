@@ -8,7 +8,9 @@ use std::sync::atomic::Ordering;
 use orion_cuda::sys::*;
 
 use crate::api::{R, api, put, text};
-use crate::device::{SHARED_DEFAULT, SHARED_OPTIN, SM_COUNT, capability, check, count, initialised, total_bytes};
+use crate::device::{
+    SHARED_DEFAULT, SHARED_OPTIN, SM_COUNT, capability, check, count, initialised, number, total_bytes,
+};
 
 fn attribute(attrib: CUdevice_attribute, dev: i32) -> Option<c_int> {
     Some(match attrib {
@@ -47,7 +49,7 @@ fn attribute(attrib: CUdevice_attribute, dev: i32) -> Option<c_int> {
         | CU_DEVICE_ATTRIBUTE_MEM_SYNC_DOMAIN_COUNT
         | CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING => 1,
         CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT => SM_COUNT as c_int,
-        CU_DEVICE_ATTRIBUTE_PCI_BUS_ID => 0x40 + dev,
+        CU_DEVICE_ATTRIBUTE_PCI_BUS_ID => 0x40 + number(dev),
         CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE => 1_000_000,
         CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH => 128,
         CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE => 4 << 20,
@@ -68,13 +70,11 @@ fn attribute(attrib: CUdevice_attribute, dev: i32) -> Option<c_int> {
 }
 
 fn bus_id(dev: i32) -> String {
-    format!("0000:{:02X}:00.0", 0x40 + dev)
+    format!("0000:{:02X}:00.0", 0x40 + number(dev))
 }
 
 fn uuid(dev: i32) -> CUuuid {
-    let mut bytes = *b"orion-soft-gpu-0";
-    bytes[15] = b'0' + dev as u8;
-    CUuuid { bytes: bytes.map(|b| b as c_char) }
+    CUuuid { bytes: crate::device::uuid(number(dev)).map(|b| b as c_char) }
 }
 
 /// # Safety

@@ -382,6 +382,17 @@ fn work_of(h: CUgraphNode) -> R<Work> {
     Ok(lock(&node(h)?.work)?.clone())
 }
 
+/// A fill was recorded with any address.
+fn check_fills(steps: &[Step]) -> R {
+    for step in steps {
+        if let Work::Set(set) = &step.work {
+            set.check()?;
+        }
+        step.bodies.iter().try_for_each(|body| check_fills(body))?;
+    }
+    Ok(())
+}
+
 fn instantiate(out: *mut CUgraphExec, g: CUgraph, flags: u64) -> R {
     let context = context::current()?;
     let g = graph(g)?.is_its_own()?;
@@ -393,6 +404,7 @@ fn instantiate(out: *mut CUgraphExec, g: CUgraph, flags: u64) -> R {
         return refuse("cuGraphInstantiate", "launching graphs from kernels");
     }
     let steps = g.steps()?;
+    check_fills(&steps)?;
     if conditional::any_unused(&g, &steps)?
         || conditional::misplaced(&steps).is_some()
         || conditional::is_instantiated(&steps)?

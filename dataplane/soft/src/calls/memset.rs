@@ -21,7 +21,10 @@ fn fill(set: Set, h: Option<CUstream>) -> R {
         Some(h) => stream::resolve(h)?,
         None => c.legacy_stream()?,
     };
-    set.check()?;
+    match s.capture() {
+        Some(_) => set.check_shape()?,
+        None => set.check()?,
+    }
     if set.width == 0 || set.height == 0 {
         return Ok(());
     }

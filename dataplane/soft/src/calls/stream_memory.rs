@@ -20,7 +20,9 @@ fn mem_ops(h: CUstream, ops: Vec<MemOp>) -> R {
     let s = resolve(h)?;
     for op in &ops {
         let (at, bytes) = op.target();
-        if at % bytes != 0 || (bytes != 1 && !crate::vram::covers(at, bytes)) {
+        // Where there is no memory is found when it runs, if it is recorded.
+        let is_judged = bytes != 1 && s.capture().is_none();
+        if at % bytes != 0 || (is_judged && !crate::vram::covers(at, bytes)) {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
     }

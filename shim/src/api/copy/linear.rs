@@ -26,7 +26,7 @@ use crate::memory::payload::{INLINE_BYTES_MAX, announce};
 use crate::memory::reading::Reading;
 use crate::memory::staging::Staging;
 use crate::memory::{host_memory, in_step};
-use crate::objects::synchronize;
+use crate::objects::{capture, synchronize};
 use crate::session::attached::session;
 use crate::session::call::{call, post, post_sealed, start, start_sealed, try_post};
 use crate::session::context::needs_context;
@@ -164,7 +164,7 @@ pub unsafe fn copy_in_pageable(
     stream: CUstream,
     synchronous: bool,
 ) -> Result<(), CUresult> {
-    if let Some(at) = crate::objects::capture::set_aside(s, stream, from as u64, Shape::line(bytes))? {
+    if let Some(at) = capture::set_aside(s, stream, from as u64, Shape::line(bytes))? {
         let q = copy_in_of(to, at, bytes, stream, Source::Kept);
         return posted(post(CopyIn::OP, |w| q.encode(w)));
     }
@@ -313,7 +313,7 @@ unsafe fn copy_out_pageable(
     bytes: usize,
     stream: CUstream,
 ) -> Result<(), CUresult> {
-    if let Some(at) = crate::objects::capture::set_aside(s, stream, to as u64, Shape::line(bytes))? {
+    if let Some(at) = capture::set_aside(s, stream, to as u64, Shape::line(bytes))? {
         let q = copy_out_of(at, from, bytes, stream);
         return posted(post(CopyOut::OP, |w| q.encode(w)));
     }
@@ -365,7 +365,7 @@ unsafe fn copy_out_pageable(
     failure
 }
 
-/// Both sides are host memory: the stream's work first, then a plain copy.
+/// Both sides are host memory, and nothing is captured: the stream's work first, then a plain copy.
 ///
 /// # Safety
 /// As `memmove`.
@@ -412,6 +412,7 @@ pub unsafe fn copy_any_here(
             (Side::Device, Side::Device) => copy_device(to, from, bytes, stream),
             (Side::Device, _) => copy_in(to, from as *const u8, bytes, stream, synchronous),
             (_, Side::Device) => copy_out(to as *mut u8, from, bytes, stream, synchronous),
+            _ if !synchronous && capture::is_active(stream) => super::rows::record_host(to, from, bytes, stream),
             _ => copy_host(to as *mut u8, from as *const u8, bytes, stream),
         }
     }
@@ -480,6 +481,11 @@ pub unsafe fn cuMemcpyDtoD_v2(d: CUstream, to: CUdeviceptr, from: CUdeviceptr, b
 /// # Safety
 /// As CUDA's `cuMemcpyDtoDAsync_v2`.
 pub unsafe fn cuMemcpyDtoDAsync_v2(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream) -> CUresult {
+    // Pinned memory may be named for a device's, and what no driver knows may not.
+    let is_pageable = |address| session().is_ok_and(|s| matches!(side(s, address, bytes), Ok(Side::Pageable) | Err(_)));
+    if bytes != 0 && capture::is_active(stream) && (is_pageable(to) || is_pageable(from)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
     // SAFETY: the caller's promise.
     unsafe { copy_any(to, from, bytes, stream, false) }
 }

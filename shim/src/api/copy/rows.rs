@@ -140,7 +140,8 @@ unsafe fn copy_3d_here(c: *const CUDA_MEMCPY3D, stream: CUstream, synchronous: b
         }
         let (src, dst) = host_sides(s, &mut d)?;
         route::together("a copy of rows", &device_sides(&d))?;
-        if let (Some(from), Some(to)) = (&src, &dst) {
+        let is_recorded = !synchronous && capture::is_active(stream);
+        if let (Some(from), Some(to), false) = (&src, &dst, is_recorded) {
             posted(synchronize::stream(stream))?;
             // SAFETY: the caller's promise.
             unsafe { from.copy_to(to) };
@@ -157,6 +158,20 @@ unsafe fn copy_3d_here(c: *const CUDA_MEMCPY3D, stream: CUstream, synchronous: b
         // SAFETY: the caller's promise.
         unsafe { way.send(&d) }
     })())
+}
+
+/// A copy within host memory on a stream that is being captured.
+///
+/// # Safety
+/// `to` and `from` have `bytes` bytes whenever the graph runs.
+pub unsafe fn record_host(to: u64, from: u64, bytes: usize, stream: CUstream) -> CUresult {
+    // SAFETY: all-zero is a valid descriptor.
+    let mut d: CUDA_MEMCPY3D = unsafe { std::mem::zeroed() };
+    (d.srcMemoryType, d.srcHost) = (CU_MEMORYTYPE_HOST, from as *const c_void);
+    (d.dstMemoryType, d.dstHost) = (CU_MEMORYTYPE_HOST, to as *mut c_void);
+    (d.WidthInBytes, d.Height, d.Depth) = (bytes, 1, 1);
+    // SAFETY: the caller's promise.
+    unsafe { copy_3d(&d, stream, false) }
 }
 
 /// What a copy names of devices' memory.

@@ -17,9 +17,10 @@ use orion_transport::proof::{LaneKey, Said, fresh_nonce, is_same};
 use orion_transport::socket::peer_credentials;
 use orion_wire::Fault;
 use orion_wire::address::{Carrier, Leads};
+use orion_wire::agent::Gpu;
 use orion_wire::environment::Environment;
 use orion_wire::hello::{Challenge, Hello, Join, Proof, Request, Start, Welcome, frame, kind};
-use orion_wire::lease::LeaseId;
+use orion_wire::lease::{LeaseId, gpu_name};
 use orion_wire::refusal::{Reason, Refusal};
 use orion_wire::text::acts;
 use orion_wire::view::Offer;
@@ -46,7 +47,7 @@ use crate::engine::time::policy;
 use crate::engine::watch::directory::{Directory, OnGpu, Watched};
 use crate::engine::watch::utilization::PATIENCE;
 use crate::engine::workers::nursery::{Order, socketpair};
-use crate::engine::workers::{News, Serving, Sizes, Workers};
+use crate::engine::workers::{Kind, News, Serving, Sizes, Workers};
 use crate::meter::Meter;
 use crate::seat::SEATS_MAX;
 
@@ -69,7 +70,9 @@ pub struct Door {
     greetings_begun: u64,
     /// Let in, without a worker yet.
     waiting: VecDeque<u32>,
-    /// What a session would have, as the first worker has found it; and who has asked before that was known.
+    /// The node's GPUs by their names, and what a session would have, as the first worker has found them; and who has
+    /// asked before that was known.
+    gpus: Vec<String>,
     offer: Option<Offer>,
     curious: Vec<u32>,
     one_tenant: bool,
@@ -122,6 +125,7 @@ impl Door {
             greetings: HashMap::new(),
             greetings_begun: 0,
             waiting: VecDeque::new(),
+            gpus: Vec::new(),
             offer: None,
             curious: Vec::new(),
             one_tenant: cells.seal.one_tenant,
@@ -235,8 +239,8 @@ impl Door {
 
     pub fn received(&mut self, core: &mut Core, mail: Mail) {
         match mail {
-            Mail::Born(environment, made) => {
-                let news = self.workers.made(core, environment, made);
+            Mail::Born(kind, made) => {
+                let news = self.workers.made(core, kind, made);
                 self.heard_of_workers(core, news);
                 // Whoever it is for may be gone by now.
                 self.fill_pool();
@@ -623,20 +627,47 @@ impl Door {
 impl Door {
     fn fill_pool(&mut self) {
         let all = self.waiting.iter().chain(&self.curious);
-        self.workers.fill(all.map(|slot| &self.greetings[slot].environment));
+        let kinds: Vec<Kind> = all.map(|slot| self.kind(&self.greetings[slot])).collect();
+        self.workers.fill(kinds.into_iter());
+    }
+
+    /// What a session's worker has to be started with. It sees no GPU that the session's lease is not for: whoever takes
+    /// it over could use that, whatever the lease says. Which GPUs there are is not known before the first worker.
+    fn kind(&self, g: &Greeting) -> Kind {
+        let leased = g.lease.iter().flat_map(|held| held.lease.vgpus.iter().map(|vgpu| vgpu.gpu.clone()));
+        let kind = Kind { environment: g.environment.clone(), ..Kind::of_gpus(leased) };
+        match self.gpus.iter().all(|gpu| kind.gpus.contains(gpu)) {
+            true => Kind { environment: kind.environment, ..Kind::default() },
+            false => kind,
+        }
+    }
+
+    /// What the first worker has found. Where leases say on which GPU a session is, a worker sees one only.
+    fn has_found(&mut self, gpus: Vec<Gpu>, offer: Offer) {
+        if self.offer.is_some() {
+            return;
+        }
+        self.gpus = gpus.iter().map(|gpu| gpu_name(&gpu.uuid)).collect();
+        self.directory.has_gpus(&gpus);
+        self.offer = Some(offer);
+        if let Some(book) = &self.leases {
+            book.has_gpus(gpus);
+            if self.gpus.len() > 1 {
+                self.workers.keep_one_by_one(self.gpus.iter().cloned());
+            }
+        }
     }
 
     fn heard_of_workers(&mut self, core: &mut Core, news: News) {
         match news {
             News::Warm(gpus, offer) => {
-                self.directory.has_gpus(&gpus);
-                self.leases.as_ref().inspect(|book| book.has_gpus(gpus));
-                self.offer.get_or_insert(offer);
+                self.has_found(gpus, offer);
                 self.tell_the_curious(core);
                 self.match_up(core);
             }
             News::Settled(session) => self.sessions.settled(session, Instant::now() + HANDSHAKE_TIMEOUT),
-            News::Started(session, vgpus) => {
+            News::Started(session, mut vgpus) => {
+                self.number(&mut vgpus);
                 words::started(session, &vgpus);
                 self.takes_seats(session, &vgpus);
                 self.sessions.started(session);
@@ -649,7 +680,7 @@ impl Door {
                 guest.and_then(|slot| self.guests.get(&slot)).inspect(|g| shutdown(&g.socket));
                 self.match_up(core);
             }
-            News::NoWorker { environment, reason } => self.no_worker(core, &environment, &reason),
+            News::NoWorker { kind, reason } => self.no_worker(core, &kind, &reason),
             News::Nothing => {}
         }
     }
@@ -672,13 +703,23 @@ impl Door {
         }
     }
 
-    /// Of the pool's workers everybody needs one, sooner or later; of those with their own settings, who has the same.
-    fn no_worker(&mut self, core: &mut Core, environment: &Environment, reason: &str) {
-        let is_theirs = |slot: &u32| environment.is_empty() || self.greetings[slot].environment == *environment;
+    /// A worker numbers the GPUs that it sees, and here they have the numbers of the node.
+    fn number(&self, vgpus: &mut [Registered]) {
+        for vgpu in vgpus {
+            let number = self.gpus.iter().position(|gpu| *gpu == gpu_name(&vgpu.uuid));
+            vgpu.gpu = number.map_or(vgpu.gpu, |number| number as u64);
+        }
+    }
+
+    /// Of workers that see all GPUs with our own settings everybody needs one, sooner or later; of others, who waits for
+    /// the same.
+    fn no_worker(&mut self, core: &mut Core, kind: &Kind, reason: &str) {
+        let is_everybodys = *kind == Kind::default();
+        let is_theirs = |slot: &u32| is_everybodys || self.kind(&self.greetings[slot]) == *kind;
         let (mut theirs, others): (VecDeque<u32>, _) = self.waiting.iter().copied().partition(is_theirs);
         self.waiting = others;
         theirs.extend(std::mem::take(&mut self.curious));
-        let with = if environment.is_empty() { String::new() } else { format!(" with {environment}") };
+        let with = if is_everybodys { String::new() } else { format!(" with {kind}") };
         for slot in theirs {
             self.refuse(core, slot, Reason::NoWorker, format!("no worker can be started{with}: {reason}"));
         }
@@ -726,7 +767,7 @@ impl Door {
             && let Some(&slot) = self.waiting.get(index)
         {
             let g = &self.greetings[&slot];
-            let Some(worker) = self.workers.next(&g.environment) else {
+            let Some(worker) = self.workers.next(&self.kind(g)) else {
                 index += 1;
                 continue;
             };

@@ -2,10 +2,12 @@
 //!
 //! ```text
 //! pool        which workers there should be, as a state machine
+//! kind        what one is started with
 //! process     one of them        nursery   the thread that makes them
 //! worker_log  what they write before they are sealed
 //! ```
 
+mod kind;
 pub mod nursery;
 mod pool;
 mod process;
@@ -16,10 +18,10 @@ use std::sync::mpsc::Sender;
 use std::time::Instant;
 
 use orion_wire::agent::Gpu;
-use orion_wire::environment::Environment;
 use orion_wire::view::Offer;
 use tracing::{error, info, warn};
 
+pub use self::kind::Kind;
 pub use self::pool::Sizes;
 use self::pool::{Act, Failure, Pool, State};
 use self::process::{End, Process};
@@ -50,9 +52,9 @@ pub enum News {
     /// The client of this session has said START, and has these vGPUs.
     Started(u64, Vec<Registered>),
     SessionOver(u64),
-    /// None can be started; whoever waits for one with this environment is told why.
+    /// None can be started; whoever waits for one of this kind is told why.
     NoWorker {
-        environment: Environment,
+        kind: Kind,
         reason: String,
     },
     Nothing,
@@ -68,11 +70,16 @@ impl Workers {
         self.pool.is_empty()
     }
 
-    /// Starts what clients that wait with these environments need, and ends what nobody does.
-    pub fn fill<'a>(&mut self, waiting: impl Iterator<Item = &'a Environment>) {
+    /// From now on workers of each of these GPUs are kept warm, instead of ones of all GPUs.
+    pub fn keep_one_by_one(&mut self, gpus: impl IntoIterator<Item = String>) {
+        self.pool.keep(gpus.into_iter().map(|gpu| Kind::of_gpus([gpu])));
+    }
+
+    /// Starts what clients that wait for these kinds need, and ends what nobody does.
+    pub fn fill(&mut self, waiting: impl Iterator<Item = Kind>) {
         for act in self.pool.fill(waiting) {
             match act {
-                Act::Start(environment) => drop(self.nursery.send(Order::Spawn(environment))),
+                Act::Start(kind) => drop(self.nursery.send(Order::Spawn(kind))),
                 Act::Retire(slot) => {
                     let process = self.processes.get_mut(&slot).expect("the pool's members are processes");
                     info!(worker = process.pid, "nobody needs this worker any more");
@@ -92,7 +99,7 @@ impl Workers {
     }
 
     /// What the nursery has made of an order.
-    pub fn made(&mut self, core: &mut Core, environment: Environment, made: std::io::Result<Newborn>) -> News {
+    pub fn made(&mut self, core: &mut Core, kind: Kind, made: std::io::Result<Newborn>) -> News {
         match made {
             Ok(newborn) => {
                 let slot = core.allocate(Owner::Door);
@@ -101,35 +108,35 @@ impl Workers {
                     process.end(libc::SIGKILL);
                 }
                 self.processes.insert(slot, process);
-                self.pool.born(slot, environment);
+                self.pool.born(slot, kind);
                 News::Nothing
             }
             Err(e) => {
-                let failure = self.pool.not_born(&environment, Instant::now());
-                self.failed(environment, format!("starting a worker process failed: {e}"), failure)
+                let failure = self.pool.not_born(&kind, Instant::now());
+                self.failed(kind, format!("starting a worker process failed: {e}"), failure)
             }
         }
     }
 
-    fn failed(&self, environment: Environment, reason: String, failure: Failure) -> News {
+    fn failed(&self, kind: Kind, reason: String, failure: Failure) -> News {
         if self.is_stopping {
             return News::Nothing;
         }
         match failure {
             Failure::Told => {
-                warn!(%environment, reason, "worker failed to start with a client's settings");
-                News::NoWorker { environment, reason }
+                warn!(%kind, reason, "worker failed to start with what a client needs");
+                News::NoWorker { kind, reason }
             }
             Failure::Again { pause, failures, told } => {
-                error!(reason, failures, retry_ms = pause.as_millis() as u64, "worker failed to start");
-                if told { News::NoWorker { environment, reason } } else { News::Nothing }
+                error!(%kind, reason, failures, retry_ms = pause.as_millis() as u64, "worker failed to start");
+                if told { News::NoWorker { kind, reason } } else { News::Nothing }
             }
         }
     }
 
-    /// A warm worker with this environment.
-    pub fn next(&self, environment: &Environment) -> Option<u32> {
-        self.pool.next(environment)
+    /// A warm worker of this kind.
+    pub fn next(&self, kind: &Kind) -> Option<u32> {
+        self.pool.next(kind)
     }
 
     /// From now on a warm worker has no more host memory than a session may come to have. `lent` is the size of a
@@ -212,12 +219,12 @@ impl Workers {
         }
         let failed = self.pool.ended(slot, Instant::now());
         match (failed, state) {
-            (Some((environment, failure)), _) => {
+            (Some((kind, failure)), _) => {
                 let reason = match process.failure {
                     said if said.is_empty() => format!("the worker ended before it was ready ({end})"),
                     said => said,
                 };
-                self.failed(environment, reason, failure)
+                self.failed(kind, reason, failure)
             }
             (None, State::Serving(session)) => News::SessionOver(session),
             (None, _) => News::Nothing,

@@ -12,16 +12,15 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use orion_ring::Memory;
-use orion_wire::environment::Environment;
 
+use super::kind::Kind;
 use super::worker_log::WorkerLog;
 use crate::cell::{self, Group, Namespaces, Plan, User};
 
 const ADDR_COMPAT_LAYOUT: libc::c_ulong = 0x0020_0000;
 
 pub enum Order {
-    /// A worker whose driver sees these settings beyond our own.
-    Spawn(Environment),
+    Spawn(Kind),
     /// Memory of a session that is over. Nothing refers to it any more.
     Unmap(Memory),
     /// The memory cgroup of a worker that was reaped.
@@ -41,7 +40,7 @@ pub struct Newborn {
 pub fn start(
     worker_arguments: Vec<String>,
     plan: Plan,
-    born: impl Fn(Environment, io::Result<Newborn>) + Send + 'static,
+    born: impl Fn(Kind, io::Result<Newborn>) + Send + 'static,
 ) -> io::Result<Sender<Order>> {
     let (sender, receiver) = channel();
     let log = WorkerLog::start()?;
@@ -55,16 +54,16 @@ fn serve(
     orders: Receiver<Order>,
     worker_arguments: &[String],
     plan: &Plan,
-    born: &impl Fn(Environment, io::Result<Newborn>),
+    born: &impl Fn(Kind, io::Result<Newborn>),
     log: &WorkerLog,
 ) {
     let (mut tenant, mut namespaces) = (None, Namespaces::new(plan));
     for order in orders {
         match order {
-            Order::Spawn(environment) => {
+            Order::Spawn(kind) => {
                 let newborn = user_for(plan, &mut tenant)
-                    .and_then(|user| namespaces.within(|| spawn(worker_arguments, plan, user, &environment, log)));
-                born(environment, newborn);
+                    .and_then(|user| namespaces.within(|| spawn(worker_arguments, plan, user, &kind, log)));
+                born(kind, newborn);
             }
             // SAFETY: the sender gave up the last reference; see `Mapped`.
             Order::Unmap(memory) => unsafe { memory.unmap_all() },
@@ -90,7 +89,7 @@ fn spawn(
     arguments: &[String],
     plan: &Plan,
     user: Option<Arc<User>>,
-    environment: &Environment,
+    kind: &Kind,
     log: &WorkerLog,
 ) -> io::Result<Newborn> {
     // Not our own standard error: whoever reads that may stop, and what is loaded there may write without end.
@@ -116,11 +115,12 @@ fn spawn(
         .args(["--control-fd", &control.to_string()])
         .args(arguments)
         .args(plan.seal.arguments())
+        .args(kind.gpus.iter().flat_map(|gpu| ["--gpus", gpu]))
         .env_clear()
         .envs(cell::kept_environment())
         // What one tenant's worker compiled and kept, another's would load.
         .env("CUDA_CACHE_DISABLE", "1")
-        .envs(environment.pairs().iter().map(|(name, value)| (name, value)))
+        .envs(kind.variables())
         // Clients wait after their launches themselves. A driver that waits inside a launch would keep the executor
         // from the very command that lets the stream go on.
         .env_remove("CUDA_LAUNCH_BLOCKING")

@@ -4,13 +4,13 @@
 //! ```text
 //! ordered -> Starting -> Warm -> Serving -> ended; never Warm again
 //! ```
-//! A driver reads its environment when it is loaded, so a client whose settings differ from oriond's own gets a worker
-//! that is started for it; all others take the next one of the pool.
+//! Workers of some kinds are kept warm: of all GPUs with oriond's own settings, or, where a pool gives GPUs out one by one,
+//! of each GPU. Who needs another kind, for his driver's settings or several GPUs, gets a worker that is started for him.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use orion_wire::environment::Environment;
+use super::kind::Kind;
 
 /// Workers that warm up at the same time: each loads the driver and opens the GPUs.
 const STARTING_MAX: usize = 4;
@@ -34,14 +34,13 @@ struct Member {
     has_started: bool,
     /// It has said that it took the memory that its session was lent, which it says before that.
     has_settled: bool,
-    /// What it sees beyond our own environment; empty for the pool's.
-    environment: Environment,
+    kind: Kind,
 }
 
 pub struct Sizes {
-    /// Kept warm.
+    /// Kept warm of each kind that is kept.
     pub warm: usize,
-    /// Warm before the first sessions: so many, less those that have begun.
+    /// Warm of all kinds together before the first sessions: so many, less those that have begun.
     pub prestart: usize,
     pub sessions_max: usize,
 }
@@ -52,25 +51,34 @@ pub struct Pool {
     /// Warm ones, the next to serve first.
     warm: VecDeque<u32>,
     /// Processes that are being made.
-    ordered: Vec<Environment>,
+    ordered: Vec<Kind>,
     sessions_begun: u64,
-    /// Workers that ended before they were ready, in a row.
+    kept: Vec<Kept>,
+    is_closed: bool,
+}
+
+/// A kind of which some are kept warm.
+#[derive(Default)]
+struct Kept {
+    kind: Kind,
+    /// Workers of it that ended before they were ready, in a row.
     failures: u32,
     again_after: Option<Instant>,
-    is_closed: bool,
+    /// Kept because it was the last one of several GPUs that a session had, until another one is.
+    is_lately: bool,
 }
 
 /// What is to be done.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Act {
     Retire(u32),
-    Start(Environment),
+    Start(Kind),
 }
 
 /// What a worker that could not be started means for those who wait.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// Whoever waits for a worker with this environment is told now: it may be that environment that does not work.
+    /// Whoever waits for a worker of this kind is told now: it may be what is special about it that does not work.
     Told,
     /// It is tried again after this pause; `told` if that has been so for a while.
     Again { pause: Duration, failures: u32, told: bool },
@@ -84,47 +92,59 @@ impl Pool {
             warm: VecDeque::new(),
             ordered: Vec::new(),
             sessions_begun: 0,
-            failures: 0,
-            again_after: None,
+            kept: vec![Kept::default()],
             is_closed: false,
         }
     }
 
-    /// What has to be started, and what is not needed any more, for clients that wait with these environments.
-    pub fn fill<'a>(&mut self, waiting: impl Iterator<Item = &'a Environment>) -> Vec<Act> {
+    /// From now on workers of these kinds are kept warm, and of no others.
+    pub fn keep(&mut self, kinds: impl IntoIterator<Item = Kind>) {
+        self.kept = kinds.into_iter().map(|kind| Kept { kind, ..Kept::default() }).collect();
+    }
+
+    fn is_kept(&self, kind: &Kind) -> bool {
+        self.kept.iter().any(|kept| kept.kind == *kind)
+    }
+
+    /// What has to be started, and what is not needed any more, for clients that wait for these kinds.
+    pub fn fill(&mut self, waiting: impl Iterator<Item = Kind>) -> Vec<Act> {
         let mut acts = Vec::new();
-        if self.is_closed || self.again_after.is_some() {
+        if self.is_closed {
             return acts;
         }
         let pool = self.pool();
-        let mut wanted: Vec<(Environment, usize)> = vec![(Environment::default(), pool)];
-        for environment in waiting {
-            match wanted.iter_mut().find(|(e, _)| e == environment) {
+        let mut wanted: Vec<(Kind, usize)> = self.kept.iter().map(|kept| (kept.kind.clone(), pool)).collect();
+        for kind in waiting {
+            match wanted.iter_mut().find(|(k, _)| *k == kind) {
                 Some((_, count)) => *count += 1,
-                None => wanted.push((environment.clone(), 1)),
+                None => wanted.push((kind, 1)),
             }
         }
         self.retire_the_warm(&mut wanted, &mut acts);
         self.retire_the_starting(&wanted, &mut acts);
         let starting_max = STARTING_MAX.max(pool);
-        for (environment, count) in wanted {
-            for _ in self.starting(&environment)..count {
+        let count_max = self.sizes.sessions_max + pool * self.kept.len();
+        for (kind, count) in wanted {
+            if self.kept.iter().any(|kept| kept.kind == kind && kept.again_after.is_some()) {
+                continue;
+            }
+            for _ in self.starting(&kind)..count {
                 // A retired one counts until it has ended.
-                if self.starting_at_all() >= starting_max || self.count() >= self.sizes.sessions_max + pool {
+                if self.starting_at_all() >= starting_max || self.count() >= count_max {
                     return acts;
                 }
-                self.ordered.push(environment.clone());
-                acts.push(Act::Start(environment.clone()));
+                self.ordered.push(kind.clone());
+                acts.push(Act::Start(kind.clone()));
             }
         }
         acts
     }
 
-    /// Left over from a burst, or from clients that did not wait: each holds a context on every GPU.
-    fn retire_the_warm(&mut self, wanted: &mut [(Environment, usize)], acts: &mut Vec<Act>) {
+    /// Left over from a burst, or from clients that did not wait: each holds a context on a GPU.
+    fn retire_the_warm(&mut self, wanted: &mut [(Kind, usize)], acts: &mut Vec<Act>) {
         for slot in std::mem::take(&mut self.warm) {
             let member = self.members.get_mut(&slot).expect("a warm worker has not ended");
-            match wanted.iter_mut().find(|(e, count)| *e == member.environment && *count > 0) {
+            match wanted.iter_mut().find(|(k, count)| *k == member.kind && *count > 0) {
                 Some((_, count)) => {
                     *count -= 1;
                     self.warm.push_back(slot);
@@ -138,28 +158,30 @@ impl Pool {
     }
 
     /// Started for clients that did not wait for them. One of the pool is of use to the next client.
-    fn retire_the_starting(&mut self, wanted: &[(Environment, usize)], acts: &mut Vec<Act>) {
+    fn retire_the_starting(&mut self, wanted: &[(Kind, usize)], acts: &mut Vec<Act>) {
         let own: Vec<u32> = (self.members.iter())
-            .filter(|(_, m)| m.state == State::Starting && !m.environment.is_empty())
+            .filter(|(_, m)| m.state == State::Starting && !self.is_kept(&m.kind))
             .map(|(slot, _)| *slot)
             .collect();
         for slot in own {
-            let environment = &self.members[&slot].environment;
-            let needed = wanted.iter().find(|(e, _)| e == environment).map_or(0, |(_, count)| *count);
-            if self.starting(environment) > needed {
+            let kind = &self.members[&slot].kind;
+            let needed = wanted.iter().find(|(k, _)| k == kind).map_or(0, |(_, count)| *count);
+            if self.starting(kind) > needed {
                 self.members.get_mut(&slot).expect("just seen").state = State::Retired;
                 acts.push(Act::Retire(slot));
             }
         }
     }
 
+    /// How many are kept of each kind.
     fn pool(&self) -> usize {
-        self.sizes.warm.max(self.sizes.prestart.saturating_sub(self.sessions_begun as usize))
+        let to_come = self.sizes.prestart.saturating_sub(self.sessions_begun as usize);
+        self.sizes.warm.max(to_come.div_ceil(self.kept.len().max(1)))
     }
 
-    fn starting(&self, environment: &Environment) -> usize {
-        let born = self.members.values().filter(|m| m.state == State::Starting && m.environment == *environment);
-        born.count() + self.ordered.iter().filter(|e| *e == environment).count()
+    fn starting(&self, kind: &Kind) -> usize {
+        let born = self.members.values().filter(|m| m.state == State::Starting && m.kind == *kind);
+        born.count() + self.ordered.iter().filter(|k| *k == kind).count()
     }
 
     fn starting_at_all(&self) -> usize {
@@ -176,20 +198,19 @@ impl Pool {
     }
 
     /// The process of an order is there.
-    pub fn born(&mut self, slot: u32, environment: Environment) {
-        self.arrived(&environment);
-        self.members
-            .insert(slot, Member { state: State::Starting, has_started: false, has_settled: false, environment });
+    pub fn born(&mut self, slot: u32, kind: Kind) {
+        self.arrived(&kind);
+        self.members.insert(slot, Member { state: State::Starting, has_started: false, has_settled: false, kind });
     }
 
     /// The process of an order could not be made.
-    pub fn not_born(&mut self, environment: &Environment, now: Instant) -> Failure {
-        self.arrived(environment);
-        self.failed(environment, now)
+    pub fn not_born(&mut self, kind: &Kind, now: Instant) -> Failure {
+        self.arrived(kind);
+        self.failed(kind, now)
     }
 
-    fn arrived(&mut self, environment: &Environment) {
-        let at = self.ordered.iter().position(|e| e == environment).expect("it was ordered");
+    fn arrived(&mut self, kind: &Kind) {
+        let at = self.ordered.iter().position(|k| k == kind).expect("it was ordered");
         self.ordered.swap_remove(at);
     }
 
@@ -200,14 +221,15 @@ impl Pool {
             return false;
         }
         member.state = State::Warm;
-        self.failures = 0;
+        let kept = self.kept.iter_mut().find(|kept| kept.kind == member.kind);
+        kept.into_iter().for_each(|kept| kept.failures = 0);
         self.warm.push_back(slot);
         true
     }
 
-    /// The next warm worker with this environment, for the next session.
-    pub fn next(&self, environment: &Environment) -> Option<u32> {
-        self.warm.iter().copied().find(|slot| self.members[slot].environment == *environment)
+    /// The next warm worker of this kind, for the next session.
+    pub fn next(&self, kind: &Kind) -> Option<u32> {
+        self.warm.iter().copied().find(|slot| self.members[slot].kind == *kind)
     }
 
     /// The number of the session that begins next.
@@ -219,6 +241,13 @@ impl Pool {
     pub fn serve(&mut self, slot: u32) {
         self.sessions_begun += 1;
         self.give_up(slot, State::Serving(self.sessions_begun));
+        // Programs on several GPUs come one after the other, or as ranks of one job, for the same ones.
+        let kind = &self.members[&slot].kind;
+        if kind.gpus.len() != 1 && kind.environment.is_empty() && !self.is_kept(kind) {
+            let kind = kind.clone();
+            self.kept.retain(|kept| !kept.is_lately);
+            self.kept.push(Kept { kind, is_lately: true, ..Kept::default() });
+        }
     }
 
     /// It says which vGPUs its session has. Answers whether it may.
@@ -248,35 +277,33 @@ impl Pool {
     }
 
     /// The process has ended. If it was being started, that has failed.
-    pub fn ended(&mut self, slot: u32, now: Instant) -> Option<(Environment, Failure)> {
+    pub fn ended(&mut self, slot: u32, now: Instant) -> Option<(Kind, Failure)> {
         let member = self.members.remove(&slot)?;
         self.warm.retain(|s| *s != slot);
         (member.state == State::Starting && !self.is_closed).then(|| {
-            let failure = self.failed(&member.environment, now);
-            (member.environment, failure)
+            let failure = self.failed(&member.kind, now);
+            (member.kind, failure)
         })
     }
 
-    /// Tried again, ever more slowly; who waits is told after the third time. One that was started for a client's own
-    /// settings is that client's concern only.
-    fn failed(&mut self, environment: &Environment, now: Instant) -> Failure {
-        if !environment.is_empty() {
-            return Failure::Told;
-        }
-        self.failures += 1;
-        let pause = Duration::from_millis(100 << self.failures.min(7));
-        self.again_after = Some(now + pause);
-        Failure::Again { pause, failures: self.failures, told: self.failures >= FAILURES_SAID }
+    /// Tried again, ever more slowly, and the other kinds meanwhile as ever; who waits is told after the third time. One
+    /// that was started for a client's own settings is that client's concern only.
+    fn failed(&mut self, kind: &Kind, now: Instant) -> Failure {
+        let Some(kept) = self.kept.iter_mut().find(|kept| kept.kind == *kind) else { return Failure::Told };
+        kept.failures += 1;
+        let pause = Duration::from_millis(100 << kept.failures.min(7));
+        kept.again_after = Some(now + pause);
+        Failure::Again { pause, failures: kept.failures, told: kept.failures >= FAILURES_SAID }
     }
 
-    /// When a failed start is tried again.
+    /// When the first of the failed starts is tried again.
     pub fn again_after(&self) -> Option<Instant> {
-        self.again_after
+        self.kept.iter().filter_map(|kept| kept.again_after).min()
     }
 
     /// Whether it is time to.
     pub fn is_time(&mut self, now: Instant) -> bool {
-        self.again_after.take_if(|t| now >= *t).is_some()
+        self.kept.iter_mut().filter_map(|kept| kept.again_after.take_if(|t| now >= *t)).count() > 0
     }
 
     /// No more is started.
@@ -287,13 +314,17 @@ impl Pool {
 
 #[cfg(test)]
 mod tests {
+    use orion_wire::environment::Environment;
+
     use super::*;
 
-    fn environment(value: u32) -> Environment {
-        match value {
-            0 => Environment::default(),
-            _ => Environment::of(|name| (name == "CUDA_BINARY_LOADER_THREAD_COUNT").then(|| value.to_string())),
-        }
+    fn kind(value: u32) -> Kind {
+        let set = |name: &str| (value > 0 && name == "CUDA_BINARY_LOADER_THREAD_COUNT").then(|| value.to_string());
+        Kind { environment: Environment::of(set), ..Kind::default() }
+    }
+
+    fn of_gpu(gpu: u32) -> Kind {
+        Kind::of_gpus([format!("GPU-{gpu}")])
     }
 
     fn pool(warm: usize, prestart: usize, sessions_max: usize) -> Pool {
@@ -303,25 +334,25 @@ mod tests {
     #[test]
     fn the_first_sessions_find_what_was_started_before() {
         let mut pool = pool(1, 3, 8);
-        assert_eq!(pool.fill([].iter()).len(), 3);
+        assert_eq!(pool.fill([].into_iter()).len(), 3);
         for slot in 0..3 {
-            pool.born(slot, environment(0));
+            pool.born(slot, kind(0));
             assert!(pool.ready(slot));
         }
         // One session less to come, so one less is kept.
         pool.serve(0);
-        assert_eq!(pool.fill([].iter()), []);
+        assert_eq!(pool.fill([].into_iter()), []);
         pool.serve(1);
         pool.serve(2);
-        assert_eq!(pool.fill([].iter()), [Act::Start(environment(0))]);
+        assert_eq!(pool.fill([].into_iter()), [Act::Start(kind(0))]);
     }
 
     #[test]
     fn a_worker_of_ones_own_is_retired_when_its_client_has_gone() {
-        let (mut pool, own) = (pool(0, 0, 8), environment(3));
-        assert_eq!(pool.fill([own.clone()].iter()), [Act::Start(own.clone())]);
+        let (mut pool, own) = (pool(0, 0, 8), kind(3));
+        assert_eq!(pool.fill([own.clone()].into_iter()), [Act::Start(own.clone())]);
         pool.born(5, own.clone());
-        assert_eq!(pool.fill([].iter()), [Act::Retire(5)]);
+        assert_eq!(pool.fill([].into_iter()), [Act::Retire(5)]);
         assert!(!pool.ready(5));
         assert_eq!(pool.ended(5, Instant::now()), None);
         assert!(pool.is_empty());
@@ -331,15 +362,49 @@ mod tests {
     fn who_waits_is_told_after_three_failures_and_of_his_own_settings_at_once() {
         let (mut pool, now) = (pool(1, 0, 8), Instant::now());
         for round in 1..=4 {
-            assert_eq!(pool.fill([].iter()).len(), 1);
-            let Failure::Again { failures, told, pause } = pool.not_born(&environment(0), now) else { panic!() };
+            assert_eq!(pool.fill([].into_iter()).len(), 1);
+            let Failure::Again { failures, told, pause } = pool.not_born(&kind(0), now) else { panic!() };
             assert_eq!((failures, told), (round, round >= 3));
-            assert_eq!(pool.fill([].iter()), []);
+            assert_eq!(pool.fill([].into_iter()), []);
             assert!(!pool.is_time(now) && pool.is_time(now + pause));
         }
-        let own = environment(7);
-        pool.fill([own.clone()].iter());
+        let own = kind(7);
+        pool.fill([own.clone()].into_iter());
         assert_eq!(pool.not_born(&own, now), Failure::Told);
+    }
+
+    #[test]
+    fn workers_of_each_gpu_are_kept_and_of_several_those_that_a_session_had_last() {
+        let (mut pool, now) = (pool(1, 0, 8), Instant::now());
+        let orders = |acts: Vec<Act>| acts.into_iter().filter(|act| matches!(act, Act::Start(_))).collect::<Vec<_>>();
+        pool.fill([].into_iter());
+        pool.born(0, kind(0));
+        assert!(pool.ready(0));
+        pool.keep([of_gpu(0), of_gpu(1)]);
+        let acts = pool.fill([].into_iter());
+        assert_eq!(acts, [Act::Retire(0), Act::Start(of_gpu(0)), Act::Start(of_gpu(1))]);
+        // One of a GPU that does not start leaves the others alone.
+        assert!(matches!(pool.not_born(&of_gpu(0), now), Failure::Again { failures: 1, .. }));
+        pool.born(1, of_gpu(1));
+        assert!(pool.ready(1));
+        pool.serve(1);
+        assert_eq!(orders(pool.fill([].into_iter())), [Act::Start(of_gpu(1))]);
+        assert!(pool.is_time(pool.again_after().expect("it failed")));
+        assert_eq!(orders(pool.fill([].into_iter())), [Act::Start(of_gpu(0))]);
+        // All of them, for one that waits; when it has begun another one is kept.
+        assert_eq!(orders(pool.fill([kind(0)].into_iter())), [Act::Start(kind(0))]);
+        pool.born(2, kind(0));
+        assert!(pool.ready(2));
+        pool.serve(2);
+        assert_eq!(orders(pool.fill([].into_iter())), [Act::Start(kind(0))]);
+        // Until it is other ones.
+        let some = Kind::of_gpus(["GPU-0".to_owned(), "GPU-2".to_owned()]);
+        assert_eq!(orders(pool.fill([some.clone()].into_iter())), [Act::Start(some.clone())]);
+        pool.born(3, some.clone());
+        assert!(pool.ready(3));
+        pool.serve(3);
+        assert_eq!(orders(pool.fill([].into_iter())), [Act::Start(some)]);
+        assert!(!pool.is_kept(&kind(0)));
     }
 
     /// A client that has come and what it needs, workers that are born, get ready, serve and end, in any order: there
@@ -356,13 +421,22 @@ mod tests {
         for _ in 0..100 {
             let (warm, prestart, max) = (below(4), below(6), 1 + below(12));
             let (mut pool, mut now) = (pool(warm, prestart, max), Instant::now());
-            let (mut waiting, mut ordered): (Vec<Environment>, Vec<Environment>) = Default::default();
+            let gpus = below(4) as u32;
+            if gpus > 0 {
+                pool.keep((0..gpus).map(of_gpu));
+            }
+            let (mut waiting, mut ordered): (Vec<Kind>, Vec<Kind>) = Default::default();
             let (mut alive, mut serving): (Vec<u32>, usize) = Default::default();
             let mut next = 0;
             for step in 0..10_000 {
                 let is_quiet = step > 9_000;
                 match below(6) {
-                    0 if !is_quiet && serving + waiting.len() < max => waiting.push(environment(below(3) as u32)),
+                    0 if !is_quiet && serving + waiting.len() < max => {
+                        waiting.push(match below(2) {
+                            0 if gpus > 0 => of_gpu(below(gpus as usize) as u32),
+                            _ => kind(below(3) as u32),
+                        });
+                    }
                     1 if !waiting.is_empty() && !is_quiet => drop(waiting.swap_remove(below(waiting.len()))),
                     2 if !ordered.is_empty() => {
                         let it = ordered.swap_remove(below(ordered.len()));
@@ -410,7 +484,7 @@ mod tests {
                     }
                 }
                 // As the door does: whoever can be served is, then the pool is filled.
-                waiting.retain(|environment| match pool.next(environment) {
+                waiting.retain(|kind| match pool.next(kind) {
                     Some(slot) => {
                         pool.serve(slot);
                         serving += 1;
@@ -418,14 +492,14 @@ mod tests {
                     }
                     None => true,
                 });
-                ordered.extend(pool.fill(waiting.iter()).into_iter().filter_map(|act| match act {
-                    Act::Start(environment) => Some(environment),
+                ordered.extend(pool.fill(waiting.iter().cloned()).into_iter().filter_map(|act| match act {
+                    Act::Start(kind) => Some(kind),
                     Act::Retire(slot) => {
                         assert!(alive.contains(&slot));
                         None
                     }
                 }));
-                let most = max + warm.max(prestart);
+                let most = max + warm.max(prestart) * (gpus as usize + 1);
                 assert!(alive.len() + ordered.len() <= most, "{} and {} of {most}", alive.len(), ordered.len());
             }
             assert!(waiting.is_empty(), "{} still wait", waiting.len());

@@ -673,7 +673,7 @@ fn cuMemcpyAtoA_v2(s: &mut Session, header: &Header, mut body: Reader<'_>, reply
 
 fn cuMemsetD8Async(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuMemsetD8Async::decode(&mut body)?;
-    let dstDevice = s.reach(q.dstDevice, q.N as u64)?;
+    let dstDevice = s.reach_in(q.hStream, header.thread, q.dstDevice, q.N as u64)?;
     let hStream = s.stream(q.hStream, header.thread)?;
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
     let result = unsafe { s.driver.cuMemsetD8Async(dstDevice.raw(), q.uc, q.N, hStream) };
@@ -682,7 +682,7 @@ fn cuMemsetD8Async(s: &mut Session, header: &Header, mut body: Reader<'_>, reply
 
 fn cuMemsetD16Async(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuMemsetD16Async::decode(&mut body)?;
-    let dstDevice = s.reach(q.dstDevice, address::line(&[q.N as u64, 2])?)?;
+    let dstDevice = s.reach_in(q.hStream, header.thread, q.dstDevice, address::line(&[q.N as u64, 2])?)?;
     let hStream = s.stream(q.hStream, header.thread)?;
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
     let result = unsafe { s.driver.cuMemsetD16Async(dstDevice.raw(), q.us, q.N, hStream) };
@@ -691,7 +691,7 @@ fn cuMemsetD16Async(s: &mut Session, header: &Header, mut body: Reader<'_>, repl
 
 fn cuMemsetD32Async(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuMemsetD32Async::decode(&mut body)?;
-    let dstDevice = s.reach(q.dstDevice, address::line(&[q.N as u64, 4])?)?;
+    let dstDevice = s.reach_in(q.hStream, header.thread, q.dstDevice, address::line(&[q.N as u64, 4])?)?;
     let hStream = s.stream(q.hStream, header.thread)?;
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
     let result = unsafe { s.driver.cuMemsetD32Async(dstDevice.raw(), q.ui, q.N, hStream) };
@@ -700,7 +700,12 @@ fn cuMemsetD32Async(s: &mut Session, header: &Header, mut body: Reader<'_>, repl
 
 fn cuMemsetD2D8Async(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuMemsetD2D8Async::decode(&mut body)?;
-    let dstDevice = s.reach(q.dstDevice, address::rows(q.dstPitch as u64, q.Height as u64, q.Width as u64)?)?;
+    let dstDevice = s.reach_in(
+        q.hStream,
+        header.thread,
+        q.dstDevice,
+        address::rows(q.dstPitch as u64, q.Height as u64, q.Width as u64)?,
+    )?;
     let hStream = s.stream(q.hStream, header.thread)?;
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
     let result = unsafe { s.driver.cuMemsetD2D8Async(dstDevice.raw(), q.dstPitch, q.uc, q.Width, q.Height, hStream) };
@@ -709,8 +714,12 @@ fn cuMemsetD2D8Async(s: &mut Session, header: &Header, mut body: Reader<'_>, rep
 
 fn cuMemsetD2D16Async(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuMemsetD2D16Async::decode(&mut body)?;
-    let dstDevice =
-        s.reach(q.dstDevice, address::rows(q.dstPitch as u64, q.Height as u64, address::line(&[q.Width as u64, 2])?)?)?;
+    let dstDevice = s.reach_in(
+        q.hStream,
+        header.thread,
+        q.dstDevice,
+        address::rows(q.dstPitch as u64, q.Height as u64, address::line(&[q.Width as u64, 2])?)?,
+    )?;
     let hStream = s.stream(q.hStream, header.thread)?;
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
     let result = unsafe { s.driver.cuMemsetD2D16Async(dstDevice.raw(), q.dstPitch, q.us, q.Width, q.Height, hStream) };
@@ -719,8 +728,12 @@ fn cuMemsetD2D16Async(s: &mut Session, header: &Header, mut body: Reader<'_>, re
 
 fn cuMemsetD2D32Async(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuMemsetD2D32Async::decode(&mut body)?;
-    let dstDevice =
-        s.reach(q.dstDevice, address::rows(q.dstPitch as u64, q.Height as u64, address::line(&[q.Width as u64, 4])?)?)?;
+    let dstDevice = s.reach_in(
+        q.hStream,
+        header.thread,
+        q.dstDevice,
+        address::rows(q.dstPitch as u64, q.Height as u64, address::line(&[q.Width as u64, 4])?)?,
+    )?;
     let hStream = s.stream(q.hStream, header.thread)?;
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
     let result = unsafe { s.driver.cuMemsetD2D32Async(dstDevice.raw(), q.dstPitch, q.ui, q.Width, q.Height, hStream) };
@@ -1088,7 +1101,7 @@ fn cuStreamCopyAttributes(s: &mut Session, header: &Header, mut body: Reader<'_>
 fn cuStreamWriteValue32(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuStreamWriteValue32::decode(&mut body)?;
     let stream = s.stream(q.stream, header.thread)?;
-    let addr = s.reach(q.addr, 4)?;
+    let addr = s.reach_in(q.stream, header.thread, q.addr, 4)?;
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
     let result = unsafe { s.driver.cuStreamWriteValue32(stream, addr.raw(), q.value, q.flags) };
     Ok(Outcome::Done(result))
@@ -1097,7 +1110,7 @@ fn cuStreamWriteValue32(s: &mut Session, header: &Header, mut body: Reader<'_>, 
 fn cuStreamWaitValue32(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuStreamWaitValue32::decode(&mut body)?;
     let stream = s.stream(q.stream, header.thread)?;
-    let addr = s.reach(q.addr, 4)?;
+    let addr = s.reach_in(q.stream, header.thread, q.addr, 4)?;
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
     let result = unsafe { s.driver.cuStreamWaitValue32(stream, addr.raw(), q.value, q.flags) };
     Ok(Outcome::Done(result))
@@ -1106,7 +1119,7 @@ fn cuStreamWaitValue32(s: &mut Session, header: &Header, mut body: Reader<'_>, r
 fn cuStreamWriteValue64(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuStreamWriteValue64::decode(&mut body)?;
     let stream = s.stream(q.stream, header.thread)?;
-    let addr = s.reach(q.addr, 8)?;
+    let addr = s.reach_in(q.stream, header.thread, q.addr, 8)?;
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
     let result = unsafe { s.driver.cuStreamWriteValue64(stream, addr.raw(), q.value, q.flags) };
     Ok(Outcome::Done(result))
@@ -1115,7 +1128,7 @@ fn cuStreamWriteValue64(s: &mut Session, header: &Header, mut body: Reader<'_>, 
 fn cuStreamWaitValue64(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuStreamWaitValue64::decode(&mut body)?;
     let stream = s.stream(q.stream, header.thread)?;
-    let addr = s.reach(q.addr, 8)?;
+    let addr = s.reach_in(q.stream, header.thread, q.addr, 8)?;
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
     let result = unsafe { s.driver.cuStreamWaitValue64(stream, addr.raw(), q.value, q.flags) };
     Ok(Outcome::Done(result))
@@ -1124,7 +1137,7 @@ fn cuStreamWaitValue64(s: &mut Session, header: &Header, mut body: Reader<'_>, r
 fn cuStreamWriteValue32_v2(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuStreamWriteValue32_v2::decode(&mut body)?;
     let stream = s.stream(q.stream, header.thread)?;
-    let addr = s.reach(q.addr, 4)?;
+    let addr = s.reach_in(q.stream, header.thread, q.addr, 4)?;
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
     let result = unsafe { s.driver.cuStreamWriteValue32_v2(stream, addr.raw(), q.value, q.flags) };
     Ok(Outcome::Done(result))
@@ -1133,7 +1146,7 @@ fn cuStreamWriteValue32_v2(s: &mut Session, header: &Header, mut body: Reader<'_
 fn cuStreamWaitValue32_v2(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuStreamWaitValue32_v2::decode(&mut body)?;
     let stream = s.stream(q.stream, header.thread)?;
-    let addr = s.reach(q.addr, 4)?;
+    let addr = s.reach_in(q.stream, header.thread, q.addr, 4)?;
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
     let result = unsafe { s.driver.cuStreamWaitValue32_v2(stream, addr.raw(), q.value, q.flags) };
     Ok(Outcome::Done(result))
@@ -1142,7 +1155,7 @@ fn cuStreamWaitValue32_v2(s: &mut Session, header: &Header, mut body: Reader<'_>
 fn cuStreamWriteValue64_v2(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuStreamWriteValue64_v2::decode(&mut body)?;
     let stream = s.stream(q.stream, header.thread)?;
-    let addr = s.reach(q.addr, 8)?;
+    let addr = s.reach_in(q.stream, header.thread, q.addr, 8)?;
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
     let result = unsafe { s.driver.cuStreamWriteValue64_v2(stream, addr.raw(), q.value, q.flags) };
     Ok(Outcome::Done(result))
@@ -1151,7 +1164,7 @@ fn cuStreamWriteValue64_v2(s: &mut Session, header: &Header, mut body: Reader<'_
 fn cuStreamWaitValue64_v2(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuStreamWaitValue64_v2::decode(&mut body)?;
     let stream = s.stream(q.stream, header.thread)?;
-    let addr = s.reach(q.addr, 8)?;
+    let addr = s.reach_in(q.stream, header.thread, q.addr, 8)?;
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
     let result = unsafe { s.driver.cuStreamWaitValue64_v2(stream, addr.raw(), q.value, q.flags) };
     Ok(Outcome::Done(result))

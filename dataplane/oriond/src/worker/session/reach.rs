@@ -4,6 +4,9 @@
 //! or a stream's write to what a client called device memory is one to the worker's own stack, if it points there. So
 //! an address goes to the driver only as a [`DeviceAddress`] or a [`HostSpan`], which are made here and nowhere else:
 //! of memory that the driver gave to this session, and of host memory that the session shares with its client.
+//! While a stream is captured, CUDA records a fill or a stream's write of any address, and judges it when the graph is
+//! instantiated or run (tried address by address on driver 580.159). An address that was decided against is then
+//! recorded as one that nothing can have.
 //!
 //! Addresses that only the device follows are not decided on, because a kernel's parameters can hold any: those of
 //! tensor maps, of textures over linear memory, of an access policy's window, and of symbols for the linker.
@@ -49,6 +52,9 @@ impl HostSpan {
     }
 }
 
+/// Set in an address, it makes it one that no memory has: it is not canonical.
+const NOWHERE: u64 = 1 << 63;
+
 const PAGE: u64 = 4096;
 const USER_ADDRESS_MAX: u64 = 1 << 47;
 
@@ -78,6 +84,29 @@ impl Session {
             return Ok(DeviceAddress(address));
         }
         self.reach_afar(address, bytes)
+    }
+
+    /// As above, for what is recorded with any address while its stream is captured.
+    pub fn reach_in(
+        &mut self,
+        stream: u64,
+        thread: u16,
+        address: ClaimedDevice,
+        bytes: u64,
+    ) -> Result<DeviceAddress, CUresult> {
+        match self.reach(address, bytes) {
+            Err(code) if !self.is_captured(stream, thread)? => Err(code),
+            Err(_) => Ok(DeviceAddress(address.unjudged() | NOWHERE)),
+            Ok(decided) => Ok(decided),
+        }
+    }
+
+    fn is_captured(&mut self, stream: u64, thread: u16) -> Result<bool, CUresult> {
+        let stream = self.plain_stream(stream, thread)?;
+        let mut status = CU_STREAM_CAPTURE_STATUS_NONE;
+        // SAFETY: a stream of the session's and a place for the answer.
+        let code = unsafe { self.driver.cuStreamIsCapturing(stream, &raw mut status) };
+        Ok(code == CUDA_SUCCESS && status == CU_STREAM_CAPTURE_STATUS_ACTIVE)
     }
 
     fn reach_afar(&mut self, address: u64, bytes: u64) -> Result<DeviceAddress, CUresult> {
