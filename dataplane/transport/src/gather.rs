@@ -6,6 +6,7 @@ use orion_ring::{Consumer, Heap};
 use orion_wire::record::{HEADER_BYTES, Header, HeapRange, op};
 use orion_wire::{Fault, Reader};
 
+use crate::holes::Holes;
 use crate::lanes::LANES_MAX;
 use crate::stream::{FRAME_LEN_MAX, Frame, STREAM_HEADER_BYTES, StreamHeader};
 
@@ -13,6 +14,8 @@ use crate::stream::{FRAME_LEN_MAX, Frame, STREAM_HEADER_BYTES, StreamHeader};
 /// other side of the ring may have to wait for room.
 const BATCH_BYTES_MAX: u64 = 1 << 20;
 const PARTS_MAX: usize = 128;
+/// Of a piece of the heap, beside its header: fewer than are left free.
+const HEAP_PARTS_MAX: usize = 6;
 /// Headers and barrier bodies of one batch.
 const SCRATCH_BYTES: usize = PARTS_MAX * (STREAM_HEADER_BYTES + LANES_MAX * 8);
 
@@ -46,6 +49,7 @@ pub struct Gather {
     carried: u64,
     /// Something in the batch goes ahead of commands or replies that follow it.
     ahead: bool,
+    holes: Option<Holes>,
 }
 
 // SAFETY: the pointers lead to memory that lives as long as the session and is not tied to a thread.
@@ -65,11 +69,18 @@ impl Default for Gather {
             drained: true,
             carried: 0,
             ahead: false,
+            holes: None,
         }
     }
 }
 
 impl Gather {
+    /// What is sent makes no pages where the heap has none.
+    #[must_use]
+    pub fn with_holes(self, holes: Option<Holes>) -> Gather {
+        Gather { holes, ..self }
+    }
+
     pub fn is_empty(&self) -> bool {
         self.sent == self.parts.len()
     }
@@ -284,7 +295,13 @@ impl Gather {
         let HeapRange { offset, bytes } = self.rest;
         let len = bytes.min(FRAME_LEN_MAX as u64);
         self.header(StreamHeader { frame: Frame::Heap, len: len as u32, offset });
-        self.part(heap.at(offset, len).expect("the range was checked"), len as usize);
+        match self.holes {
+            Some(holes) => {
+                let part = |from: *mut u8, bytes: usize| self.part(from, bytes);
+                holes.sources(heap, HeapRange { offset, bytes: len }, HEAP_PARTS_MAX, part);
+            }
+            None => self.part(heap.at(offset, len).expect("the range was checked"), len as usize),
+        }
         self.rest = HeapRange { offset: offset + len, bytes: bytes - len };
     }
 

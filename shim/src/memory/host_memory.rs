@@ -40,8 +40,11 @@ pub fn allocate(s: &Session, bytes: u64) -> Result<HeapRange, CUresult> {
     if bytes > BLOCK / 2 {
         let align = if bytes >= BLOCK { BLOCK } else { PAGE };
         let range = take(s, bytes, align)?;
-        // Before it is pinned, and before the application has touched every small page of it.
-        s.heap.make_huge(range.offset, range.bytes);
+        // Before it is pinned, and before the application has touched every small page of it. Over TCP nothing pins it
+        // here, and pages that are not there need not be compared: see `orion_transport::holes`.
+        if !s.pages.are_separate() {
+            s.heap.make_huge(range.offset, range.bytes);
+        }
         register(s, range).inspect_err(|_| give_back(s, range))?;
         return Ok(range);
     }

@@ -86,6 +86,7 @@ fn mirror(s: &'static Session, entry: &Range) -> Result<bool, CUresult> {
             );
             return Err(CUDA_ERROR_NOT_SUPPORTED);
         }
+        mirror.know_holes(s.holes);
         mirror.add(&s.heap, range).map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
         count(s, &mirror);
     }
@@ -291,11 +292,15 @@ pub fn follow(s: &'static Session, range: Range) -> Result<(), CUresult> {
     let mut added = Vec::from_iter(is_new.then_some(range));
     while let Some(range) = added.pop() {
         let whole = in_heap(&range);
-        let Some(words) = s.heap.at(whole.offset, whole.bytes) else { continue };
         let mut found = Vec::new();
-        // Read in the heap, which stays mapped: another thread may unregister this memory and give it back.
-        // SAFETY: the range lies inside the heap.
-        unsafe { pointers::look(s, 0, words, whole.bytes as usize, &mut found) };
+        // What nobody has written to is not read: that would make pages of it.
+        let parts = lock(s).seen(whole);
+        for part in parts {
+            let Some(words) = s.heap.at(part.offset, part.bytes) else { continue };
+            // Read in the heap, which stays mapped: another thread may unregister this memory and give it back.
+            // SAFETY: the range lies inside the heap.
+            unsafe { pointers::look(s, 0, words, part.bytes as usize, &mut found) };
+        }
         added.extend(found.into_iter().filter(|range| mirror(s, range) == Ok(true)));
     }
     Ok(())

@@ -8,6 +8,7 @@ use orion_ring::Consumer;
 use orion_ring::memory::Which;
 use orion_transport::carrier::Listener;
 use orion_transport::client::NoSession;
+use orion_transport::holes::Holes;
 use orion_transport::thread::{LIMIT, Uncancelled};
 use orion_wire::refusal::Reason;
 use orion_wire::view::Program;
@@ -166,6 +167,7 @@ fn session_of(attached: Attached, number: usize) -> Result<&'static Session, Str
         service: Service::new(events),
         welcome,
         heap,
+        holes: if pages.are_separate() { Holes::of(&memory) } else { None },
         _memory: memory,
         memory_file,
         heap_allocator: Lock::new(Rank::Heap, heap_allocator),

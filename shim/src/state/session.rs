@@ -7,6 +7,7 @@ use std::sync::{Condvar, OnceLock};
 
 use orion_cuda::sys::*;
 use orion_ring::{Heap, Memory, Producer};
+use orion_transport::holes::Holes;
 use orion_wire::Pages;
 use orion_wire::hello::{Device, Welcome};
 use orion_wire::view::Offer;
@@ -104,6 +105,8 @@ pub struct Session {
     pub _memory: Memory,
     /// What is behind heap and rings.
     pub memory_file: MemoryFile,
+    /// Of the heap, where it is this side's alone.
+    pub holes: Option<Holes>,
     pub heap_allocator: Lock<HeapAllocator>,
     /// Whether the heap is the worker's own or a copy that the carrier keeps up to date.
     pub pages: Pages,

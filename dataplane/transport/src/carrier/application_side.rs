@@ -19,6 +19,7 @@ use crate::channel::Channel;
 use crate::client::handshake::{Caller, Greeted, NoSession, Tuning, greet, layout, map_heap, mapping_failed, start};
 use crate::client::say;
 use crate::gather::{Gather, Stripe};
+use crate::holes::Holes;
 use crate::lanes::LaneCounts;
 use crate::proof::LaneKey;
 use crate::scatter::{Blocked, Listener, Scatter};
@@ -54,6 +55,7 @@ pub fn begin(way: &dyn Way, server: &Server, caller: &Caller, mut main: Channel)
 
 pub struct ApplicationSide {
     pub heap: Heap,
+    pub holes: Option<Holes>,
     pub listener: Listener,
     pub spin: Spin,
     pub lost: Lost,
@@ -75,6 +77,7 @@ impl ApplicationSide {
         let scatter = Scatter::new(vec![(Frame::Reply, replies), (Frame::Event, events)], heap);
         let side = ApplicationSide {
             heap,
+            holes: Holes::of(memory),
             listener,
             spin: Spin::adaptive(Duration::from_micros(tuning.spin_us)),
             lost: Lost::default(),
@@ -108,7 +111,7 @@ impl ApplicationSide {
         mut send: impl FnMut(&mut Gather) -> Result<(), Death>,
         mut nap: impl FnMut(),
     ) -> Result<(), Death> {
-        let mut batch = Gather::default();
+        let mut batch = Gather::default().with_holes(self.holes);
         while !self.is_lost() {
             let placed = place(&mut batch, &mut commands)?;
             if placed > 0 {

@@ -58,6 +58,8 @@ const LANE_BYTES: usize = 128 << 10;
 const LANE_SPIN: Duration = Duration::from_micros(200);
 /// Chunks that may wait for one lane. Bounds memory; the send pump waits beyond it.
 const CHUNKS_QUEUED_MAX: usize = 4096;
+/// Pieces of a chunk, some of which may be holes of the heap.
+const CHUNK_PARTS_MAX: usize = 16;
 
 /// Makes one more connection to the server.
 pub type Connect = Arc<dyn Fn() -> io::Result<OwnedFd> + Send + Sync>;
@@ -512,10 +514,13 @@ impl Belongs {
 fn send_chunk(link: &TcpLink, socket: &Kept, sender: &mut Sender, chunk: HeapRange) -> Result<(), Death> {
     let header = StreamHeader { frame: Frame::Chunk, len: chunk.bytes as u32, offset: chunk.offset }.encode();
     let from = link.side.heap.at(chunk.offset, chunk.bytes).ok_or(Fault("range outside the session's host heap"))?;
-    let mut parts = [
-        libc::iovec { iov_base: header.as_ptr().cast_mut().cast(), iov_len: header.len() },
-        libc::iovec { iov_base: from.cast(), iov_len: chunk.bytes as usize },
-    ];
+    let mut parts = Vec::with_capacity(1 + CHUNK_PARTS_MAX);
+    parts.push(libc::iovec { iov_base: header.as_ptr().cast_mut().cast(), iov_len: header.len() });
+    let mut part = |from: *mut u8, bytes: usize| parts.push(libc::iovec { iov_base: from.cast(), iov_len: bytes });
+    match link.side.holes {
+        Some(holes) => holes.sources(&link.side.heap, chunk, CHUNK_PARTS_MAX, part),
+        None => part(from, chunk.bytes as usize),
+    }
     let mut first = 0;
     while first < parts.len() {
         // SAFETY: the header is ours, and the heap stays mapped for the life of the process.
