@@ -134,13 +134,15 @@ fn choose(
     chosen
 }
 
-/// What `f` makes of each file, on all cores.
+/// What `f` makes of each file, on all cores. The largest go first: one of them at the end would have a core to itself.
 fn each<T: Send>(files: &[PathBuf], f: impl Fn(usize, &Path) -> T + Sync) -> Vec<T> {
+    let mut order: Vec<usize> = (0..files.len()).collect();
+    order.sort_by_key(|&i| std::cmp::Reverse(std::fs::metadata(&files[i]).map_or(0, |file| file.len())));
     let next = std::sync::atomic::AtomicUsize::new(0);
     let mut done: Vec<(usize, T)> = std::thread::scope(|scope| {
         let work = || {
-            let take = || next.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
-            std::iter::from_fn(|| Some(take()).filter(|&i| i < files.len())).map(|i| (i, f(i, &files[i]))).collect()
+            let take = || order.get(next.fetch_add(1, std::sync::atomic::Ordering::SeqCst)).copied();
+            std::iter::from_fn(take).map(|i| (i, f(i, &files[i]))).collect()
         };
         let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
         let threads: Vec<_> = (0..cores).map(|_| scope.spawn(work)).collect();
