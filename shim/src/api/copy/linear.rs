@@ -14,14 +14,14 @@ use orion_cuda::sys::*;
 use orion_wire::Reader;
 use orion_wire::message::address::{ClaimedDevice, ClaimedHost};
 use orion_wire::message::calls;
-use orion_wire::message::copy::{CopyIn, CopyInInline, CopyOut, CopyOutInline};
+use orion_wire::message::copy::{CopyBox, CopyIn, CopyInInline, CopyOut, CopyOutInline};
 use orion_wire::message::copy::{CopyOutInlineReply, CopyOutReply, Source};
 use orion_wire::message::field::{Existing, STREAM, Size};
 use orion_wire::pages::SharedMemory;
 use orion_wire::record::HeapRange;
 
 use crate::answer::posted;
-use crate::memory::copy::post_or_call;
+use crate::memory::copy::{message, post_or_call};
 use crate::memory::payload::{INLINE_BYTES_MAX, announce};
 use crate::memory::reading::Reading;
 use crate::memory::staging::Staging;
@@ -378,6 +378,32 @@ unsafe fn copy_host(to: *mut u8, from: *const u8, bytes: usize, stream: CUstream
     code
 }
 
+/// A copy within host memory on a stream that is being captured: the worker makes it when the graph runs.
+fn record_host(s: &'static Session, to: u64, from: u64, bytes: usize, stream: CUstream) -> Result<(), CUresult> {
+    needs_context()?;
+    let aside = |host| capture::set_aside(s, stream, host, Shape::line(bytes))?.ok_or(CUDA_ERROR_INVALID_VALUE);
+    let [of_source, of_destination] = [from, to].map(|host| host_memory::shared(s, host, bytes as u64));
+    let range = of_source.and_then(SharedMemory::heap);
+    let reading = Reading::of(s, || Vec::from_iter(range));
+    range.into_iter().for_each(|range| in_step::announce_source(s, range));
+    let written = of_destination.and_then(SharedMemory::heap);
+    written.into_iter().for_each(|range| in_step::before_overwrite(s, range));
+    // SAFETY: all-zero is a valid descriptor.
+    let mut d: CUDA_MEMCPY3D = unsafe { std::mem::zeroed() };
+    let source = if of_source.is_some() { from } else { aside(from)? };
+    let destination = if of_destination.is_some() { to } else { aside(to)? };
+    (d.srcMemoryType, d.srcHost) = (CU_MEMORYTYPE_HOST, source as *const c_void);
+    (d.dstMemoryType, d.dstHost) = (CU_MEMORYTYPE_HOST, destination as *mut c_void);
+    (d.WidthInBytes, d.Height, d.Depth) = (bytes, 1, 1);
+    let (q, bringing) =
+        (CopyBox { stream: named(stream), copy: message(&d) }, Bringing::new(s, Vec::from_iter(written)));
+    let note = |number| {
+        bringing.posted(number);
+        reading.posted(number);
+    };
+    posted(post_sealed(CopyBox::OP, |w| q.encode(w), note))
+}
+
 /// The direction follows from the addresses.
 ///
 /// # Safety
@@ -412,7 +438,9 @@ pub unsafe fn copy_any_here(
             (Side::Device, Side::Device) => copy_device(to, from, bytes, stream),
             (Side::Device, _) => copy_in(to, from as *const u8, bytes, stream, synchronous),
             (_, Side::Device) => copy_out(to as *mut u8, from, bytes, stream, synchronous),
-            _ if !synchronous && capture::is_active(stream) => super::rows::record_host(to, from, bytes, stream),
+            _ if !synchronous && capture::is_active(stream) => {
+                record_host(s, to, from, bytes, stream).err().unwrap_or(CUDA_SUCCESS)
+            }
             _ => copy_host(to as *mut u8, from as *const u8, bytes, stream),
         }
     }

@@ -160,20 +160,6 @@ unsafe fn copy_3d_here(c: *const CUDA_MEMCPY3D, stream: CUstream, synchronous: b
     })())
 }
 
-/// A copy within host memory on a stream that is being captured.
-///
-/// # Safety
-/// `to` and `from` have `bytes` bytes whenever the graph runs.
-pub unsafe fn record_host(to: u64, from: u64, bytes: usize, stream: CUstream) -> CUresult {
-    // SAFETY: all-zero is a valid descriptor.
-    let mut d: CUDA_MEMCPY3D = unsafe { std::mem::zeroed() };
-    (d.srcMemoryType, d.srcHost) = (CU_MEMORYTYPE_HOST, from as *const c_void);
-    (d.dstMemoryType, d.dstHost) = (CU_MEMORYTYPE_HOST, to as *mut c_void);
-    (d.WidthInBytes, d.Height, d.Depth) = (bytes, 1, 1);
-    // SAFETY: the caller's promise.
-    unsafe { copy_3d(&d, stream, false) }
-}
-
 /// What a copy names of devices' memory.
 fn device_sides(d: &CUDA_MEMCPY3D) -> [Key; 2] {
     let side = |kind, device: u64, array: CUarray| match kind {
