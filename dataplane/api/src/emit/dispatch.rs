@@ -275,7 +275,10 @@ fn bytes(row: &Row, at: &At) -> String {
 /// What the worker decides on in the elements of an array or struct.
 fn decided(element: &Element, name: &str, row: &Row) -> Option<String> {
     match element_name(element) {
-        "CUstreamBatchMemOpParams" => Some(format!("s.mem_ops({name}.elements())")),
+        "CUstreamBatchMemOpParams" => {
+            let stream = stream_of(row).expect("operations of a node are decided on by hand");
+            Some(format!("s.mem_ops_in(q.{stream}, header.thread, {name}.elements())"))
+        }
         "CUDA_MEMSET_NODE_PARAMS" => Some(format!("s.fills({name}.elements())")),
         "CUstreamAttrValue" if row.params.iter().any(|p| p.name == "attr") => {
             Some("address::stream_attribute(q.attr)".to_owned())

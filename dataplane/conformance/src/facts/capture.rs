@@ -573,6 +573,10 @@ fn a_stream_write_or_wait_of_any_address_is_recorded(cu: &'static Cuda) -> Verdi
         same!(recorded(cu, |stream| cu.cuStreamWriteValue32_v2(stream, at, 1, 0))?, recorded_once);
         same!(recorded(cu, |stream| cu.cuStreamWaitValue32_v2(stream, at, 1, 0))?, recorded_once);
     }
+    for at in NO_MEMORY {
+        let mut op = CUstreamBatchMemOpParams { pad: [CU_STREAM_MEM_OP_WRITE_VALUE_32.into(), at, 1, 0, 0, 0] };
+        same!(recorded(cu, |stream| cu.cuStreamBatchMemOp_v2(stream, 1, &mut op, 0))?, recorded_once);
+    }
     let nothing = (CUDA_ERROR_INVALID_VALUE, 0, CUDA_SUCCESS);
     same!(recorded(cu, |stream| cu.cuStreamWriteValue32_v2(stream, 4097, 1, 0))?, nothing);
     Ok(())

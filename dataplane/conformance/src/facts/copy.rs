@@ -16,6 +16,7 @@ facts! { copy:
         part_of_an_allocation_is_copied,
         past_the_end_is_invalid_value,
         an_unknown_device_address_is_invalid_value,
+        what_no_driver_knows_is_no_devices,
         a_null_host_address_is_invalid_value,
         freed_memory_is_invalid_value.not_in_a_crowd("another may be given the freed address"),
         unified_copies_know_the_direction,
@@ -248,6 +249,26 @@ fn an_unknown_device_address_is_invalid_value(cu: &'static Cuda) -> Verdict {
     answers!(CUDA_ERROR_INVALID_VALUE, cu.cuMemcpyDtoH_v2(std::ptr::from_mut(&mut word).cast(), 0x1000, 4));
     answers!(CUDA_ERROR_INVALID_VALUE, cu.cuMemcpyHtoD_v2(0, std::ptr::from_ref(&word).cast(), 4));
     Ok(())
+}
+
+/// Memory of the program's own, null, and what is nobody's, named for a device's; pinned memory may be.
+fn what_no_driver_knows_is_no_devices(cu: &'static Cuda) -> Verdict {
+    let (memory, pinned, stream, mut own) = (cu.words(&[7; 64])?, cu.pinned(256)?, cu.stream()?, [0u32; 64]);
+    for at in [0, 8, 4096, 0xdead_0000_0000_0000, as_void(&mut own) as CUdeviceptr] {
+        answers!(CUDA_ERROR_INVALID_VALUE, cu.cuMemcpyDtoD_v2(at, memory, 256));
+        answers!(CUDA_ERROR_INVALID_VALUE, cu.cuMemcpyDtoD_v2(memory, at, 256));
+        answers!(CUDA_ERROR_INVALID_VALUE, cu.cuMemcpyDtoDAsync_v2(at, memory, 256, stream));
+        answers!(CUDA_ERROR_INVALID_VALUE, cu.cuMemcpyDtoDAsync_v2(memory, at, 256, stream));
+        answers!(CUDA_ERROR_INVALID_VALUE, cu.cuMemcpyHtoDAsync_v2(at, pinned, 256, stream));
+        answers!(CUDA_ERROR_INVALID_VALUE, cu.cuMemcpyDtoHAsync_v2(pinned, at, 256, stream));
+        answers!(CUDA_ERROR_INVALID_VALUE, cu.cuMemsetD8Async(at, 0, 256, stream));
+    }
+    ok!(cu.cuMemcpyDtoD_v2(pinned as CUdeviceptr, memory, 256));
+    ok!(cu.cuStreamSynchronize(std::ptr::null_mut()));
+    same!(read::<[u32; 64]>(pinned), [7; 64]);
+    ok!(cu.cuStreamDestroy_v2(stream));
+    ok!(cu.cuMemFreeHost(pinned));
+    cu.free(memory)
 }
 
 fn a_null_host_address_is_invalid_value(cu: &'static Cuda) -> Verdict {

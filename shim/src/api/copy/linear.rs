@@ -498,10 +498,20 @@ pub unsafe fn cuMemcpyAsync(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, st
     unsafe { copy_any(to, from, bytes, stream, false) }
 }
 
+/// Whether a copy between devices may have these sides: pinned memory may be named for a device's, and what no driver
+/// knows may not.
+fn are_devices(to: CUdeviceptr, from: CUdeviceptr, bytes: usize) -> bool {
+    let is_pageable = |s, address| matches!(side(s, address, bytes), Ok(Side::Pageable) | Err(_));
+    bytes == 0 || session().map_or(true, |s| !is_pageable(s, to) && !is_pageable(s, from))
+}
+
 /// # Safety
 /// As CUDA's `cuMemcpyDtoD_v2`. Between memory of devices it does not wait; a side that is the host's after all is done
 /// when the call returns.
 pub unsafe fn cuMemcpyDtoD_v2(d: CUstream, to: CUdeviceptr, from: CUdeviceptr, bytes: usize) -> CUresult {
+    if !are_devices(to, from, bytes) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
     // SAFETY: the caller's promise.
     unsafe { copy_any(to, from, bytes, d, true) }
 }
@@ -509,9 +519,7 @@ pub unsafe fn cuMemcpyDtoD_v2(d: CUstream, to: CUdeviceptr, from: CUdeviceptr, b
 /// # Safety
 /// As CUDA's `cuMemcpyDtoDAsync_v2`.
 pub unsafe fn cuMemcpyDtoDAsync_v2(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream) -> CUresult {
-    // Pinned memory may be named for a device's, and what no driver knows may not.
-    let is_pageable = |address| session().is_ok_and(|s| matches!(side(s, address, bytes), Ok(Side::Pageable) | Err(_)));
-    if bytes != 0 && capture::is_active(stream) && (is_pageable(to) || is_pageable(from)) {
+    if !are_devices(to, from, bytes) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     // SAFETY: the caller's promise.

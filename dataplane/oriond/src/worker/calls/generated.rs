@@ -1175,7 +1175,7 @@ fn cuStreamBatchMemOp(s: &mut Session, header: &Header, mut body: Reader<'_>, re
     let stream = s.stream(q.stream, header.thread)?;
     limit(q.count as usize, 256)?;
     let mut paramArray = Plain::<CUstreamBatchMemOpParams>::of(q.paramArray, q.count as usize)?;
-    s.mem_ops(paramArray.elements())?;
+    s.mem_ops_in(q.stream, header.thread, paramArray.elements())?;
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
     let result = unsafe { s.driver.cuStreamBatchMemOp(stream, q.count, paramArray.at().cast(), q.flags) };
     Ok(Outcome::Done(result))
@@ -1186,7 +1186,7 @@ fn cuStreamBatchMemOp_v2(s: &mut Session, header: &Header, mut body: Reader<'_>,
     let stream = s.stream(q.stream, header.thread)?;
     limit(q.count as usize, 256)?;
     let mut paramArray = Plain::<CUstreamBatchMemOpParams>::of(q.paramArray, q.count as usize)?;
-    s.mem_ops(paramArray.elements())?;
+    s.mem_ops_in(q.stream, header.thread, paramArray.elements())?;
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
     let result = unsafe { s.driver.cuStreamBatchMemOp_v2(stream, q.count, paramArray.at().cast(), q.flags) };
     Ok(Outcome::Done(result))

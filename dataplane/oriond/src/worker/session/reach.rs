@@ -198,7 +198,20 @@ impl Session {
     }
 
     /// Decides on what a stream waits for and writes.
-    pub fn mem_ops(&mut self, ops: &mut [CUstreamBatchMemOpParams]) -> Result<(), CUresult> {
+    pub fn mem_ops_in(
+        &mut self,
+        stream: u64,
+        thread: u16,
+        ops: &mut [CUstreamBatchMemOpParams],
+    ) -> Result<(), CUresult> {
+        self.mem_ops(ops, |s, address, bytes| s.reach_in(stream, thread, address, bytes))
+    }
+
+    fn mem_ops(
+        &mut self,
+        ops: &mut [CUstreamBatchMemOpParams],
+        decide: impl Fn(&mut Session, ClaimedDevice, u64) -> Result<DeviceAddress, CUresult>,
+    ) -> Result<(), CUresult> {
         for op in ops {
             // SAFETY: every member of the union begins with the operation.
             let bytes = match unsafe { op.operation } {
@@ -209,7 +222,7 @@ impl Session {
             };
             // SAFETY: these four have one layout; all of it is numbers.
             let w = unsafe { &mut op.waitValue };
-            w.address = self.reach(ClaimedDevice::new(w.address), bytes)?.raw();
+            w.address = decide(self, ClaimedDevice::new(w.address), bytes)?.raw();
             // The driver's own use.
             w.alias = 0;
         }
@@ -224,7 +237,7 @@ impl Session {
             CUstreamBatchMemOpParams { pad: [first, op.address.unjudged(), op.value, op.flags.into(), 0, 0] }
         };
         let mut ops: Vec<_> = told.iter().map(raw).collect();
-        self.mem_ops(&mut ops)?;
+        self.mem_ops(&mut ops, Session::reach)?;
         Ok(ops)
     }
 }
