@@ -112,7 +112,8 @@ impl Controller {
         }
     }
 
-    /// `lent` is what the node has lent of its own reserve. Answers what is over.
+    /// `lent` is what the node has lent of its own reserve. Answers what is over, and how soon the controller wants to
+    /// hear of the node again, if sooner than always.
     pub fn heartbeat(
         &mut self,
         node: &str,
@@ -121,7 +122,7 @@ impl Controller {
         used: &[Used],
         mut reports: HashMap<String, String>,
         lent: Vec<Allocation>,
-    ) -> Result<Vec<LeaseId>, Failure> {
+    ) -> Result<(Vec<LeaseId>, Option<Duration>), Failure> {
         let names = |ids: &[LeaseId]| ids.iter().map(LeaseId::to_string).collect();
         let usage = |used: &Used| {
             let allocation = used.lease.to_string();
@@ -133,7 +134,8 @@ impl Controller {
         let mut client = self.client()?;
         let answer = self.runtime.block_on(async { timeout(PATIENCE, client.heartbeat(request)).await });
         let reply = self.heard(answer)?;
-        reply.over.iter().map(|id| id.parse().map_err(Failure::Refused)).collect()
+        let over = reply.over.iter().map(|id| id.parse().map_err(Failure::Refused)).collect::<Result<_, _>>()?;
+        Ok((over, reply.again_ms.map(Duration::from_millis)))
     }
 
     /// The one that leads. It is looked for if it is not known.

@@ -29,6 +29,8 @@ use crate::stats::Stats;
 
 /// How long oriond may let an answer wait for something to tell: what the controller ends is ended as late as that.
 const LOOK: Duration = Duration::from_millis(500);
+/// And how long at least, so that an answer is not asked for without end.
+const LOOK_MIN: Duration = Duration::from_millis(20);
 /// The controller hears of the node at least so often.
 const HEARTBEAT: Duration = Duration::from_secs(2);
 /// Between two tries to reach whoever is not there.
@@ -166,6 +168,8 @@ struct Beat {
     /// The version of what the controller has been told.
     heard: u64,
     at: Option<Instant>,
+    /// How long after that it wants to hear of the node again, at the latest.
+    again: Option<Duration>,
     /// Leases that are over, for oriond.
     over: Vec<LeaseId>,
     /// What the controller has been told that vGPUs use.
@@ -199,24 +203,29 @@ fn step(
         (beat.is_registered, beat.at) = (true, None);
         reserve.inspect(|reserve| reserve.reaches(Some(&controller.address())));
     }
-    let state = oriond.look(beat.heard, &mut beat.over, LOOK).map_err(Trouble::Oriond)?;
+    let pace = beat.again.map_or(HEARTBEAT, |again| again.min(HEARTBEAT));
+    let rest = match (beat.again, beat.at) {
+        (Some(_), Some(at)) => pace.saturating_sub(at.elapsed()).clamp(LOOK_MIN, LOOK),
+        _ => LOOK,
+    };
+    let state = oriond.look(beat.heard, &mut beat.over, rest).map_err(Trouble::Oriond)?;
     beat.over.extend(reserve.iter().flat_map(|reserve| reserve.look(&state)));
     // Without a reserve the controller has what an earlier agent has lent of one ended.
     let live = if reserve.is_some() { state.live_of_pool() } else { state.live.clone() };
     let lent = reserve.map(Reserve::lent).unwrap_or_default();
     let (version, used) = (state.version, &state.used);
-    if version == beat.heard && *used == beat.used && beat.at.is_some_and(|at| at.elapsed() < HEARTBEAT) {
+    if version == beat.heard && *used == beat.used && beat.at.is_some_and(|at| at.elapsed() < pace) {
         return Ok(());
     }
     // Nobody is there to look at sessions of which there are none.
     let stats = beat.stats.as_mut().filter(|_| !live.is_empty());
     let reports = stats.map(|stats| stats.reports(report.node())).unwrap_or_default();
     match controller.heartbeat(report.node(), &live, &state.ended, used, reports, lent) {
-        Ok(over) => {
+        Ok((over, again)) => {
             over.iter()
                 .filter(|id| state.live.contains(id))
                 .for_each(|id| info!("allocation {id} is over, ending its session"));
-            (beat.heard, beat.at) = (version, Some(Instant::now()));
+            (beat.heard, beat.at, beat.again) = (version, Some(Instant::now()), again);
             beat.over.extend(over);
             beat.used.clone_from(used);
             Ok(())

@@ -7,6 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use orion_pool::AllocationId;
 use tokio::runtime::Handle;
 
+use crate::claimed::Claim;
 use crate::desk::Counter;
 
 /// By which a request says that this is so for what it asks for.
@@ -20,7 +21,7 @@ const CLAIMS_MAX: usize = 64;
 
 /// Of one connection.
 #[derive(Default)]
-pub struct Claims(Mutex<Vec<(AllocationId, Counter)>>);
+pub struct Claims(Mutex<Vec<(Claim, Counter)>>);
 
 impl Claims {
     /// From before it is given, so that there is no moment at which nobody has it. False if the connection has more of
@@ -29,17 +30,17 @@ impl Claims {
         let mut all = self.all();
         let has_room = all.len() < CLAIMS_MAX;
         if has_room {
-            all.push((id, counter));
+            all.push((counter.claimed.claim(id), counter));
         }
         has_room
     }
 
     /// Somebody has come for it, or it was not given, or given back.
     pub fn settle(&self, id: AllocationId) {
-        self.all().retain(|(of, _)| *of != id);
+        self.all().retain(|(claim, _)| claim.id != id);
     }
 
-    fn all(&self) -> MutexGuard<'_, Vec<(AllocationId, Counter)>> {
+    fn all(&self) -> MutexGuard<'_, Vec<(Claim, Counter)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -48,8 +49,10 @@ impl Drop for Claims {
     fn drop(&mut self) {
         // Without a runtime the process is ending.
         let Ok(runtime) = Handle::try_current() else { return };
-        for (id, counter) in self.all().drain(..) {
-            // Who refuses that cannot give anything either, and it is over after a while.
+        for (claim, counter) in self.all().drain(..) {
+            let id = claim.id;
+            drop(claim);
+            // Who refuses that reads the pool again before he gives anything, and then it is one that nobody claims.
             runtime.spawn(async move { counter.ask(move |d| d.pool.forsake(d.now, id)).await.is_ok() });
         }
     }
@@ -57,6 +60,6 @@ impl Drop for Claims {
 
 impl fmt::Debug for Claims {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.all().iter().map(|(id, _)| id)).finish()
+        f.debug_list().entries(self.all().iter().map(|(claim, _)| claim.id)).finish()
     }
 }

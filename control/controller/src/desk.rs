@@ -13,6 +13,7 @@ use orion_transport::lease::MasterKey;
 use tokio::sync::{broadcast, oneshot, watch};
 use tracing::{error, info, warn};
 
+use crate::claimed::Claimed;
 use crate::lines::Lines;
 use crate::store::{Campaign, Failed, Store};
 
@@ -141,6 +142,8 @@ enum Message {
 pub struct Counter {
     messages: Sender<Message>,
     news: broadcast::Sender<News>,
+    /// What connections to this controller claim.
+    pub claimed: Claimed,
     /// Whether this controller leads, and can change the pool.
     pub leads: watch::Receiver<bool>,
 }
@@ -150,6 +153,7 @@ pub fn open(settings: Settings, store: Box<dyn Store>) -> Result<Counter, String
     let (messages, inbox) = channel();
     let (news, _) = broadcast::channel(WATCH_MAX);
     let (tell_leads, leads) = watch::channel(false);
+    let claimed = Claimed::default();
     let mut serving = Serving {
         desk: None,
         store,
@@ -157,6 +161,7 @@ pub fn open(settings: Settings, store: Box<dyn Store>) -> Result<Counter, String
         clock: Instant::now(),
         inbox,
         news: news.clone(),
+        claimed: claimed.clone(),
         leads: tell_leads,
         standing: Standing::Follows(Refusal::NoLeader("this one has just been started".to_owned())),
         looked: None,
@@ -183,7 +188,7 @@ pub fn open(settings: Settings, store: Box<dyn Store>) -> Result<Counter, String
             }
         })
         .map_err(|e| format!("starting a thread failed: {e}"))?;
-    Ok(Counter { messages, news, leads })
+    Ok(Counter { messages, news, claimed, leads })
 }
 
 impl Counter {
@@ -237,6 +242,7 @@ struct Serving {
     clock: Instant,
     inbox: Receiver<Message>,
     news: broadcast::Sender<News>,
+    claimed: Claimed,
     leads: watch::Sender<bool>,
     standing: Standing,
     /// When it was asked last who leads, or whether the store can be written.
@@ -402,6 +408,7 @@ impl Serving {
             }
         };
         desk.now = now;
+        desk.pool.miss_clients(now, |id| self.claimed.has(id));
         // Ends of which nobody was told, as they could not be stored; what there is of reserves is said again.
         desk.used.retain(|id, _| desk.pool.allocation(*id).is_some());
         if !matches!(self.standing, Standing::IsStale) {

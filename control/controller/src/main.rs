@@ -2,6 +2,7 @@
 
 // UNSAFETY: asks for the limit of descriptors, and raises it.
 
+mod claimed;
 mod claims;
 mod config;
 mod desk;

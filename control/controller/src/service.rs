@@ -124,8 +124,9 @@ impl Service {
     }
 
     /// All that is asked for, when there is room for it; or why not.
-    pub async fn grant(&self, r: &pb::AllocateRequest) -> Result<pb::Allocation, Status> {
-        let ask = asked(r, self.places_by_ratio)?;
+    /// `claims` says that it is given back where the connection ends over which it is asked for.
+    pub async fn grant(&self, r: &pb::AllocateRequest, claims: bool) -> Result<pb::Allocation, Status> {
+        let ask = Ask { claims, ..asked(r, self.places_by_ratio)? };
         let id = if r.allocation.is_empty() { fresh_id()? } else { id(&r.allocation)? };
         let answer = self.ask(move |d| {
             let answer = d.pool.allocate(d.now, id, ask.clone()).map_err(|no| refused_now(d, &ask, no))?;
@@ -193,12 +194,14 @@ impl Service {
     /// before, what it was offered is free again.
     pub async fn awaited<E>(&self, allocation: &str, word: impl Future<Output = Result<(), E>>) -> Result<(), Status> {
         let id = id(allocation)?;
-        if !self.ask(move |d| d.pool.allocation(id).is_some()).await? {
+        let claim = self.counter.claimed.claim(id);
+        if !self.ask(move |d| d.pool.claim(id)).await? {
             return Err(Status::not_found(format!("there is no allocation {id}, or not any more")));
         }
         if word.await.is_ok() {
             return self.ask(move |d| d.pool.confirm(d.now, id).map(drop)).await?.map_err(refused);
         }
+        drop(claim);
         self.ask(move |d| d.pool.forsake(d.now, id)).await?;
         Err(Status::aborted(format!("the program went away before the session of {id} had begun")))
     }
@@ -341,6 +344,7 @@ fn asked(r: &pb::AllocateRequest, places_by_ratio: bool) -> Result<Ask, Status> 
         wait_ms: r.wait_ms,
         with_group: r.with_group,
         carrier: r.carrier.clone(),
+        claims: false,
     })
 }
 
@@ -502,19 +506,21 @@ impl pb::pool_server::Pool for Service {
         let over = self.ask(move |d| {
             d.pool.hear_of_reserve(&r.node, lent)?;
             let over = d.pool.heartbeat(d.now, &r.node, &live, &ended)?;
+            let again_ms = d.pool.wants_word(d.now, &r.node);
             d.hear_usage(&r.node, used);
             d.hear_reports(&r.node, reports);
-            Ok(over)
+            Ok((over, again_ms))
         });
-        let over = over.await?.map_err(refused)?;
-        Ok(Response::new(pb::HeartbeatReply { over: over.iter().map(AllocationId::to_string).collect() }))
+        let (over, again_ms) = over.await?.map_err(refused)?;
+        let over = over.iter().map(AllocationId::to_string).collect();
+        Ok(Response::new(pb::HeartbeatReply { over, again_ms }))
     }
 
     async fn allocate(&self, request: Request<pb::AllocateRequest>) -> Reply<pb::Allocation> {
         let who = self.admit(&request, Role::Client)?;
         let mut wanted = request.into_inner();
         wanted.tenant = who.tenant(&wanted.tenant)?;
-        Ok(Response::new(self.grant(&wanted).await?))
+        Ok(Response::new(self.grant(&wanted, false).await?))
     }
 
     async fn confirm(&self, request: Request<pb::AllocationName>) -> Reply<pb::Allocation> {

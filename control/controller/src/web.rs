@@ -175,15 +175,15 @@ async fn allocate(
                 "this connection has been given more than any program comes for; give some back, or open another one",
             ));
         }
-        let given = give(&service, &asked).await;
+        let given = give(&service, &asked, claimed.is_some()).await;
         claimed.filter(|_| given.is_err()).inspect(|id| caller.claims.settle(*id));
         given
     };
     answered(given.await, &uri)
 }
 
-async fn give(service: &Service, asked: &AllocateRequest) -> Result<Granted, tonic::Status> {
-    let had = service.grant(asked).await?;
+async fn give(service: &Service, asked: &AllocateRequest, claims: bool) -> Result<Granted, tonic::Status> {
+    let had = service.grant(asked, claims).await?;
     match service.leases(&had.allocation).await {
         Ok(leases) => Ok(granted(had, leases)),
         // It is asked for again, under the same name.

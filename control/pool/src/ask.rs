@@ -49,6 +49,9 @@ pub struct Ask {
     pub client: String,
     /// How long to wait for room, in milliseconds; 0 is not at all.
     pub wait_ms: u64,
+    /// What is offered stands on condition that the client's connection lasts until its session has begun.
+    #[serde(default)]
+    pub claims: bool,
 }
 
 /// What is wrong with an ask: the setting, its value, and what to try.

@@ -28,6 +28,9 @@ pub const RETURNS_MS: Time = 15_000;
 pub struct Settings {
     /// How long an offer stands for which nobody comes.
     pub offer_ms: Time,
+    /// How long one stands whose client's connection nobody has seen since the pool was read, if its node says then
+    /// that nobody has come.
+    pub claim_ms: Time,
     /// How long a confirmed allocation stands that nobody renews.
     pub lease_ms: Time,
     /// After how long without a word a node gets nothing new.
@@ -43,6 +46,7 @@ impl Default for Settings {
     fn default() -> Settings {
         Settings {
             offer_ms: 30_000,
+            claim_ms: BACK_MS,
             lease_ms: 60_000,
             node_ms: 10_000,
             policy: Policy::Pack,
@@ -213,6 +217,11 @@ pub struct Pool {
     /// What each node has lent of its own reserve, as it has last said. Nothing of it is this pool's to lend, so
     /// nothing of it is stored: it is said again.
     lent: BTreeMap<String, Lent>,
+    /// Offers whose clients kept a connection to who made them, and have none to this controller. Of each the node to
+    /// which it goes first: a program goes to several one after the other.
+    missed: BTreeMap<AllocationId, String>,
+    /// From when on what nodes say of these counts.
+    missed_from: Time,
     /// Nodes whose oriond has gone a moment ago, as they were: it may have been started again.
     left: BTreeMap<String, (NodeReport, Time)>,
     /// Some node has said that it has GPUs, or did before this pool was read from its store.
@@ -246,6 +255,8 @@ impl Pool {
             queue: VecDeque::new(),
             revoked: BTreeMap::new(),
             lent: BTreeMap::new(),
+            missed: BTreeMap::new(),
+            missed_from: 0,
             left: BTreeMap::new(),
             had_gpus: false,
             changes: Vec::new(),
@@ -510,6 +521,7 @@ impl Pool {
                 self.end_on(*id, Why::Ended, name, false);
             }
         }
+        self.end_who_is_missed(now, name, live);
         let mut gone = self.revoked.remove(name).unwrap_or_default();
         gone.extend(self.lent.get(name).iter().flat_map(|lent| &lent.killed));
         for id in live {
@@ -528,6 +540,42 @@ impl Pool {
         }
         self.serve_queue(now);
         Ok(gone.into_iter().collect())
+    }
+
+    /// The pool was just read, and whoever was offered something may have gone without anybody to see it: with the
+    /// controller that had made the offer, or while nothing could be stored. `is_claimed` says of whom this controller
+    /// has a connection. The others have `claim_ms` to come to their first node, or to ask here again.
+    pub fn miss_clients(&mut self, now: Time, is_claimed: impl Fn(AllocationId) -> bool) {
+        let is_missed = |a: &&Allocation| a.lease == Lease::Offered && a.ask.claims && !is_claimed(a.id);
+        let first = |a: &Allocation| Some((a.id, a.places.first()?.node.clone()));
+        self.missed = self.allocations.values().filter(is_missed).filter_map(first).collect();
+        self.missed_from = now + self.settings.claim_ms;
+    }
+
+    /// A client has a connection to this controller by which it is seen to go. Whether what it was offered is there.
+    pub fn claim(&mut self, id: AllocationId) -> bool {
+        self.missed.remove(&id);
+        self.allocations.contains_key(&id)
+    }
+
+    /// In how many milliseconds this node's word is worth hearing again: whether somebody has come who is missed.
+    pub fn wants_word(&self, now: Time, name: &str) -> Option<Time> {
+        let is_of_node = self.missed.values().any(|node| node == name);
+        is_of_node.then(|| self.missed_from.saturating_sub(now))
+    }
+
+    /// A lease is live from the moment on that it is shown, and that is what the node says now. Who has not come to his
+    /// first node by this time is let in by none: this one hears with the answer that his lease is over.
+    fn end_who_is_missed(&mut self, now: Time, name: &str, live: &[AllocationId]) {
+        if now < self.missed_from || self.missed.is_empty() {
+            return;
+        }
+        let (here, elsewhere) = std::mem::take(&mut self.missed).into_iter().partition(|(_, node)| node == name);
+        self.missed = elsewhere;
+        let here: BTreeMap<AllocationId, String> = here;
+        for id in here.into_keys().filter(|id| !live.contains(id)) {
+            self.forsake(now, id);
+        }
     }
 
     /// A node says what it has lent of its own reserve: all of it, each time.
@@ -625,8 +673,12 @@ impl Pool {
     pub fn allocate(&mut self, now: Time, id: AllocationId, ask: Ask) -> Result<Answer, Refused> {
         ask.check()?;
         if let Some(known) = self.allocations.get(&id) {
-            return match known.ask == ask {
-                true => Ok(Answer::Granted(known.clone())),
+            let (known, is_same) = (known.clone(), known.ask == Ask { claims: known.ask.claims, ..ask });
+            return match is_same {
+                true => {
+                    self.claim(id);
+                    Ok(Answer::Granted(known))
+                }
                 false => {
                     Err(Refused::Invalid(format!("allocation {id} is there already, and was asked for otherwise")))
                 }
@@ -912,6 +964,7 @@ impl Pool {
     /// `without` is a node whose room has been given back already.
     fn end_but_on(&mut self, id: AllocationId, why: Why, without: Option<&str>) -> bool {
         let Some(allocation) = self.allocations.remove(&id) else { return false };
+        self.missed.remove(&id);
         for place in allocation.places.iter().filter(|p| Some(p.node.as_str()) != without) {
             self.nodes.give_back(place);
         }

@@ -36,8 +36,13 @@ enum Step {
         gib: Option<u64>,
     },
     Pass(u64),
-    /// The controller is killed and starts from its store.
-    Restart,
+    /// A program shows its lease to its first node, which says so with its next word.
+    Begin(usize),
+    /// The controller is killed and starts from its store, or only reads it. Some of those who were offered something
+    /// (by their number, as bits) have a connection to this one then.
+    Restart(u8),
+    /// A program whose connection was to the controller before asks this one, under the same name.
+    AskAgain(usize),
 }
 
 /// What is asked for: nothing, what half of the nodes have besides, and what none has.
@@ -83,8 +88,10 @@ fn asks() -> impl Strategy<Value = Ask> {
     let ratio = proptest::option::weighted(0.7, prop_oneof![Just(100u32), 1u32..=100]);
     let wait_ms = prop_oneof![2 => Just(0u64), 1 => 1u64..40_000];
     let carrier = prop_oneof![8 => Just(0usize), 2 => Just(1), 1 => Just(2)];
-    (1u32..6, memory, ratio, any::<bool>(), gpus, 0usize..3, wait_ms, carrier).prop_map(
-        |(vgpus, mib, ratio, cross, gpus, tenant, wait_ms, carrier)| Ask {
+    // Programs do, and who counts vGPUs for himself does not.
+    let claims = proptest::bool::weighted(0.8);
+    (1u32..6, memory, ratio, any::<bool>(), gpus, 0usize..3, wait_ms, carrier, claims).prop_map(
+        |(vgpus, mib, ratio, cross, gpus, tenant, wait_ms, carrier, claims)| Ask {
             vgpus,
             memory: mib.map(|m| m * MIB),
             ratio,
@@ -97,6 +104,7 @@ fn asks() -> impl Strategy<Value = Ask> {
             wait_ms,
             with_group: false,
             carrier: CARRIERS[carrier].into(),
+            claims,
         },
     )
 }
@@ -115,7 +123,9 @@ fn steps() -> impl Strategy<Value = Step> {
         1 => (0usize..3, proptest::option::of(0u32..8), proptest::option::of(0u64..40))
             .prop_map(|(tenant, vgpus, gib)| Step::SetQuota { tenant, vgpus, gib }),
         2 => (0u64..20_000).prop_map(Step::Pass),
-        1 => Just(Step::Restart),
+        3 => any::<usize>().prop_map(Step::Begin),
+        1 => any::<u8>().prop_map(Step::Restart),
+        1 => any::<usize>().prop_map(Step::AskAgain),
     ]
 }
 
@@ -154,14 +164,22 @@ struct World {
     waited_over_quota: BTreeSet<AllocationId>,
     /// Sessions that nodes believe to have, by node.
     sessions: HashMap<String, BTreeSet<AllocationId>>,
+    /// Leases that nodes have heard to be over: nobody begins with one.
+    over: HashMap<String, BTreeSet<AllocationId>>,
+    /// Offers whose clients have no connection to this controller, with the first node of each, and from when on its
+    /// word counts.
+    missed: BTreeMap<AllocationId, String>,
+    missed_from: u64,
 }
 
+const CLAIM_MS: u64 = 1_000;
 /// Small, so that it is full at times.
 const QUEUE_MAX: usize = 6;
 
 fn settings(policy: Policy) -> Settings {
     Settings {
         offer_ms: 5_000,
+        claim_ms: CLAIM_MS,
         lease_ms: 20_000,
         node_ms: 8_000,
         policy,
@@ -181,6 +199,9 @@ impl World {
             waiting: Vec::new(),
             waited_over_quota: BTreeSet::new(),
             sessions: HashMap::new(),
+            over: HashMap::new(),
+            missed: BTreeMap::new(),
+            missed_from: 0,
         }
     }
 
@@ -241,7 +262,23 @@ impl World {
                     assert!(!self.is_next(first) || !self.fits(first), "{id} waits for what is there");
                 }
             }
-            Step::Restart => self.restart(),
+            Step::Begin(index) => {
+                let id = self.some_id(index);
+                let first = self.pool.allocation(id).filter(|a| a.lease == Lease::Offered).map(|a| &a.places[0].node);
+                // What has heard that it is over lets nobody in; whoever is given it again has another lease.
+                if let Some(node) = first.filter(|node| !self.over.get(*node).is_some_and(|over| over.contains(&id))) {
+                    self.sessions.entry(node.clone()).or_default().insert(id);
+                }
+            }
+            Step::Restart(claimed) => self.restart(claimed),
+            Step::AskAgain(index) => {
+                let id = self.some_id(index);
+                if let Some(had) = self.pool.allocation(id).cloned() {
+                    let again = self.pool.allocate(self.now, id, had.ask.clone()).expect("it stands");
+                    assert_eq!(again, Answer::Granted(had));
+                    self.missed.remove(&id);
+                }
+            }
         }
         self.hear();
         self.check();
@@ -251,7 +288,22 @@ impl World {
         let sessions = self.sessions.entry(name.to_owned()).or_default();
         let ended: Vec<AllocationId> = sessions.iter().copied().filter(|id| forgets >> (id.0 % 8) & 1 == 1).collect();
         let live: Vec<AllocationId> = sessions.iter().copied().filter(|id| !ended.contains(id)).collect();
+        let before: Vec<Allocation> = self.pool.allocations().cloned().collect();
         let Ok(gone) = self.pool.heartbeat(self.now, name, &live, &ended) else { return };
+        // Who has come to a node keeps what he has, also where that node had not said so before.
+        for Allocation { id, lease, .. } in before.into_iter().filter(|a| !ended.contains(&a.id)) {
+            let counts = self.now >= self.missed_from && self.missed.get(&id).is_some_and(|node| node == name);
+            let is_over = counts && lease == Lease::Offered && !live.contains(&id);
+            assert_eq!(self.pool.allocation(id).is_none(), is_over, "{id}");
+            assert!(!is_over || self.sessions.values().all(|of_node| !of_node.contains(&id)), "{id} was taken away");
+            if counts {
+                self.missed.remove(&id);
+            }
+        }
+        let is_awaited = self.missed.iter().any(|(id, node)| node == name && self.is_offered(*id));
+        assert!(!is_awaited || self.pool.wants_word(self.now, name).is_some_and(|within| within > 0));
+        self.over.entry(name.to_owned()).or_default().extend(gone.iter().copied());
+        let sessions = self.sessions.entry(name.to_owned()).or_default();
         sessions.retain(|id| live.contains(id) && !gone.contains(id));
         // What the node has is what the pool knows of, and the other way round for what it said.
         for id in sessions.iter() {
@@ -261,6 +313,10 @@ impl World {
         for id in ended {
             assert!(self.pool.allocation(id).is_none_or(|a| !a.is_on(name)), "{id} has ended and stands");
         }
+    }
+
+    fn is_offered(&self, id: AllocationId) -> bool {
+        self.pool.allocation(id).is_some_and(|a| a.lease == Lease::Offered)
     }
 
     fn allocate(&mut self, ask: Ask) {
@@ -400,13 +456,19 @@ impl World {
         Some(memory + ask.memory? * ask.vgpus as u64 <= max)
     }
 
-    fn restart(&mut self) {
+    fn restart(&mut self, claimed: u8) {
         // Who waited has lost his connection.
         self.waiting.clear();
         let nodes: Vec<_> = self.store.nodes.values().cloned().collect();
         let allocations: Vec<_> = self.store.allocations.values().cloned().collect();
         let quotas = self.store.quotas.clone();
         self.pool = Pool::restore(settings(self.policy), nodes, allocations, quotas, self.now).expect("a sound store");
+        let is_claimed = |id: AllocationId| claimed >> (id.0 % 8) & 1 == 1;
+        self.pool.miss_clients(self.now, is_claimed);
+        let is_missed = |a: &&Allocation| a.lease == Lease::Offered && a.ask.claims && !is_claimed(a.id);
+        let first = |a: &Allocation| (a.id, a.places[0].node.clone());
+        self.missed = self.pool.allocations().filter(is_missed).map(first).collect();
+        self.missed_from = self.now + CLAIM_MS;
     }
 
     /// Stores what changed, and follows who waits.

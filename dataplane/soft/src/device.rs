@@ -73,7 +73,8 @@ fn seen(visible: Option<&str>, count: i32) -> Result<Vec<i32>, String> {
     }
     if seen.is_empty() {
         return Err(format!(
-            "CUDA_VISIBLE_DEVICES={list} begins with none of the software GPU's devices, which are 0 to {} and {} to {}",
+            "CUDA_VISIBLE_DEVICES={list} begins with none of the software GPU's devices, which are 0 to {} and {} \
+             to {}",
             count - 1,
             gpu_name(0),
             gpu_name(count - 1)

@@ -18,7 +18,8 @@ pub struct Set {
 }
 
 impl Set {
-    /// What is asked while it is recorded; whether there is memory is asked when the graph is instantiated, as on a GPU.
+    /// What is asked while it is recorded; whether there is memory is asked when the graph is instantiated, as on a
+    /// GPU.
     pub fn check_shape(&self) -> R {
         if !matches!(self.element, 1 | 2 | 4)
             || !self.dst.is_multiple_of(u64::from(self.element))

@@ -1,5 +1,6 @@
 //! Several controllers that share a pool in a real etcd, and what happens to them and to it.
 
+mod claims;
 mod cluster;
 mod peer;
 

@@ -532,7 +532,8 @@ fn destroying_the_stream_is_clean(cu: &'static Cuda) -> Verdict {
 /// Addresses that no memory of a program has, whatever it has allocated.
 const NO_MEMORY: [CUdeviceptr; 4] = [0, 8, 4096, 0xdead_0000_0000_0000];
 
-/// What is recorded by `call` on a stream of its own: its answer, how many nodes there are, and what instantiating says.
+/// What is recorded by `call` on a stream of its own: its answer, how many nodes there are, and what instantiating
+/// says.
 fn recorded(cu: &Cuda, call: impl FnOnce(CUstream) -> CUresult) -> Get<(CUresult, usize, CUresult)> {
     let stream = capturing(cu, RELAXED)?;
     let code = call(stream);

@@ -1,8 +1,9 @@
 //! The GPUs that a session is not for.
 //!
 //! Its worker's driver is told by its environment which GPUs it sees, and would heed no more than that. So before the
-//! driver is loaded the worker gives up the files of all others: NVIDIA's driver then has no such GPU, as in a container
-//! that was given one of several (driver 580.159 answers "no device" where Landlock leaves it no file of a GPU).
+//! driver is loaded the worker gives up the files of all others: NVIDIA's driver then has no such GPU, as in a
+//! container that was given one of several (driver 580.159 answers "no device" where Landlock leaves it no file of a
+//! GPU).
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -631,8 +631,9 @@ impl Door {
         self.workers.fill(kinds.into_iter());
     }
 
-    /// What a session's worker has to be started with. It sees no GPU that the session's lease is not for: whoever takes
-    /// it over could use that, whatever the lease says. Which GPUs there are is not known before the first worker.
+    /// What a session's worker has to be started with. It sees no GPU that the session's lease is not for: whoever
+    /// takes it over could use that, whatever the lease says. Which GPUs there are is not known before the first
+    /// worker.
     fn kind(&self, g: &Greeting) -> Kind {
         let leased = g.lease.iter().flat_map(|held| held.lease.vgpus.iter().map(|vgpu| vgpu.gpu.clone()));
         let kind = Kind { environment: g.environment.clone(), ..Kind::of_gpus(leased) };
@@ -711,8 +712,8 @@ impl Door {
         }
     }
 
-    /// Of workers that see all GPUs with our own settings everybody needs one, sooner or later; of others, who waits for
-    /// the same.
+    /// Of workers that see all GPUs with our own settings everybody needs one, sooner or later; of others, who waits
+    /// for the same.
     fn no_worker(&mut self, core: &mut Core, kind: &Kind, reason: &str) {
         let is_everybodys = *kind == Kind::default();
         let is_theirs = |slot: &u32| is_everybodys || self.kind(&self.greetings[slot]) == *kind;

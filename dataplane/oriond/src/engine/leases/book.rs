@@ -191,7 +191,9 @@ impl Book {
             pages.taken_back.retain(|_, until| *until > now_unix_ms);
         }
         if pages.taken_back.contains_key(&lease.id) {
-            return refuse(format!("the lease {} was taken back by the pool's controller", lease.id));
+            // Who comes so late was believed to have gone, and may ask the controller for another one.
+            let text = format!("the lease {} was taken back by the pool's controller", lease.id);
+            return Err(Refusal::new(Reason::Lease, text));
         }
         if used.insert(lease.id, lease.begins_before_unix_ms).is_some() {
             return refuse(format!("the lease {} was used before, and is for one session", lease.id));
@@ -282,10 +284,14 @@ mod tests {
     }
 
     fn try_with(book: &Arc<Book>, lease: &Lease) -> Result<Held, String> {
+        show(book, lease).map_err(|refusal| refusal.text)
+    }
+
+    fn show(book: &Arc<Book>, lease: &Lease) -> Result<Held, Refusal> {
         let (signed, said) = (key().sign(lease), Said { first: b"hello".to_vec(), nonce: [7; 32], certificate: None });
         let proof = Some(signed.token().client_proof(&said, &signed.body));
         let shown = Shown { lease: &signed.body, said: &said, request: &signed.body, proof };
-        book.take(&shown).map_err(|refusal| refusal.text)
+        book.take(&shown)
     }
 
     fn state(book: &Book, heard: u64) -> (u64, Vec<LeaseId>, Vec<LeaseId>) {
@@ -327,8 +333,10 @@ mod tests {
         let book = Book::new(true, None).expect("random bytes");
         book.belong("a".into(), key(), NOW);
         book.taken_back(&[lease(1).id]);
-        let refused = try_with(&book, &lease(1)).err().expect("it is over");
-        assert!(refused.contains("was taken back"), "{refused}");
+        let refused = show(&book, &lease(1)).err().expect("it is over");
+        assert!(refused.text.contains("was taken back"), "{}", refused.text);
+        // He asks the controller again.
+        assert_eq!(refused.reason, Reason::Lease);
         drop(try_with(&book, &lease(2)).expect("another one"));
         book.belong("a".into(), key(), NOW + LIFE);
         assert!(try_with(&book, &lease(1)).err().expect("late").contains("ran out"));

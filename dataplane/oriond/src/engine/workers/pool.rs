@@ -4,8 +4,9 @@
 //! ```text
 //! ordered -> Starting -> Warm -> Serving -> ended; never Warm again
 //! ```
-//! Workers of some kinds are kept warm: of all GPUs with oriond's own settings, or, where a pool gives GPUs out one by one,
-//! of each GPU. Who needs another kind, for his driver's settings or several GPUs, gets a worker that is started for him.
+//! Workers of some kinds are kept warm: of all GPUs with oriond's own settings, or, where a pool gives GPUs out one
+//! by one, of each GPU. Who needs another kind, for his driver's settings or several GPUs, gets a worker that is
+//! started for him.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -286,8 +287,8 @@ impl Pool {
         })
     }
 
-    /// Tried again, ever more slowly, and the other kinds meanwhile as ever; who waits is told after the third time. One
-    /// that was started for a client's own settings is that client's concern only.
+    /// Tried again, ever more slowly, and the other kinds meanwhile as ever; who waits is told after the third time.
+    /// One that was started for a client's own settings is that client's concern only.
     fn failed(&mut self, kind: &Kind, now: Instant) -> Failure {
         let Some(kept) = self.kept.iter_mut().find(|kept| kept.kind == *kind) else { return Failure::Told };
         kept.failures += 1;
