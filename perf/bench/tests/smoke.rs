@@ -183,13 +183,19 @@ fn neighbours_leave_some_speed() {
 
 #[test]
 fn a_link_delays_and_loses_nothing() {
-    // It checks itself that every byte arrives.
-    let said = text(&run(&["delay-link", "--round-trip-us", "600", "--gbit-per-s", "8"]));
-    let link: serde_json::Value = serde_json::from_str(&said).expect("one line of JSON");
-    let number = |name: &str| link[name].as_f64().expect("a number");
-    // Only what a busy machine cannot change: it is never early, and never faster than asked for.
-    assert!(number("round_trip_added_us") > 300.0, "{said}");
-    assert!(number("gbit_per_s") < 8.5 && number("gbit_per_s_4_connections") < 8.5, "{said}");
+    // Beside other tests a round trip without the link may take milliseconds, and then nothing is known of what it adds.
+    let mut measured = (0..5).map(|_| {
+        // It checks itself that every byte arrives.
+        let said = text(&run(&["delay-link", "--round-trip-us", "600", "--gbit-per-s", "8"]));
+        let link: serde_json::Value = serde_json::from_str(&said).expect("one line of JSON");
+        // What a busy machine cannot change: it is never faster than asked for.
+        let rates = ["gbit_per_s", "gbit_per_s_4_connections"].map(|name| link[name].as_f64().expect("a number"));
+        assert!(rates.iter().all(|rate| *rate < 8.5), "{said}");
+        (link["round_trip_added_us"].as_f64().expect("a number"), said)
+    });
+    let (added, said) =
+        measured.find(|(added, _)| *added > 0.0).expect("a round trip without it took longer each time");
+    assert!(added > 300.0, "{said}");
 }
 
 #[test]
