@@ -183,7 +183,8 @@ fn neighbours_leave_some_speed() {
 
 #[test]
 fn a_link_delays_and_loses_nothing() {
-    // Beside other tests a round trip without the link may take milliseconds, and then nothing is known of what it adds.
+    // It is never early. Beside other tests a round trip without the link may take milliseconds, and then nothing is
+    // known of what it adds.
     let mut measured = (0..5).map(|_| {
         // It checks itself that every byte arrives.
         let said = text(&run(&["delay-link", "--round-trip-us", "600", "--gbit-per-s", "8"]));
@@ -191,11 +192,9 @@ fn a_link_delays_and_loses_nothing() {
         // What a busy machine cannot change: it is never faster than asked for.
         let rates = ["gbit_per_s", "gbit_per_s_4_connections"].map(|name| link[name].as_f64().expect("a number"));
         assert!(rates.iter().all(|rate| *rate < 8.5), "{said}");
-        (link["round_trip_added_us"].as_f64().expect("a number"), said)
+        link["round_trip_added_us"].as_f64().expect("a number")
     });
-    let (added, said) =
-        measured.find(|(added, _)| *added > 0.0).expect("a round trip without it took longer each time");
-    assert!(added > 300.0, "{said}");
+    assert!(measured.any(|added| added > 300.0), "a link of 600 us added less five times");
 }
 
 #[test]
