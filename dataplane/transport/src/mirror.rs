@@ -1220,35 +1220,6 @@ mod tests {
         }
     }
 
-    /// For who changes how it is compared: what a look costs that finds nothing.
-    #[test]
-    #[ignore = "a measurement"]
-    fn what_a_look_at_100_mib_takes() {
-        const LARGE: HeapRange = HeapRange { offset: 0, bytes: 100 << 20 };
-        for (name, written, asks) in
-            [("all, not asking", 1, false), ("all, asking", 1, true), ("129 pages", 199, true), ("none", 1 << 30, true)]
-        {
-            let memory = Memory::create(Layout { heap_bytes: LARGE.bytes }).unwrap();
-            let heap = memory.map_heap(None).unwrap();
-            for page in (0..LARGE.bytes / PAGE).step_by(written).skip(usize::from(written > 1 << 20)) {
-                // SAFETY: inside the heap; nobody else has it.
-                unsafe { heap.at(page * PAGE, PAGE).unwrap().write_bytes(3, PAGE as usize) };
-            }
-            let mut mirror = Mirror::new(Side::Client);
-            mirror.know_holes(if asks { Holes::of(&memory) } else { None });
-            mirror.add(&heap, LARGE).unwrap();
-            let mut times: Vec<Duration> = (0..21)
-                .map(|_| {
-                    let began = Instant::now();
-                    assert!(mirror.collect(&heap, Scope::All, Notice::default()).is_empty());
-                    began.elapsed()
-                })
-                .collect();
-            times.sort();
-            println!("{name}: {:?} ({:?} to {:?})", times[10], times[0], times[20]);
-        }
-    }
-
     #[test]
     fn a_flag_waits_for_the_data_that_a_scan_had_passed() {
         // The first scan passed word 0 before it was written, and then saw the flag in word 8.

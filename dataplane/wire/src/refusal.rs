@@ -17,8 +17,8 @@ pub enum Reason {
     Full,
     /// No worker could be started, or not in time.
     NoWorker,
-    /// The lease is none of this server's: it was started again since, or no agent has come to it yet. Its pool's
-    /// controller, asked again, may give one that is.
+    /// The lease is none of this server's: it was started again since, no agent has come to it yet, or the lease was
+    /// taken back from who was believed to have gone. Its pool's controller, asked again, may give one that is.
     Lease,
 }
 

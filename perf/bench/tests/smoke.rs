@@ -46,7 +46,7 @@ fn results_can_be_compared_and_drawn() {
     let (results, figure) = (path("results.json"), path("figure.svg"));
     let sweep = ["--sessions", "1,2", "--threads", "2", "--streams", "generate-token", "--seconds", "0.1"];
     let rest = ["--quick", "--repeats", "1", "--transports", "shm", "--out", &results];
-    run(&[&["run", "ring", "codec", "stubs", "round-trip", "scaling"], &sweep[..], &rest[..]].concat());
+    run(&[&["run", "ring", "codec", "comparing", "stubs", "round-trip", "scaling"], &sweep[..], &rest[..]].concat());
     let table = text(&run(&["compare", &results, &results]));
     assert!(table.contains("cuLaunchKernel"), "{table}");
     run(&["plot", &results, "--out", &figure]);

@@ -40,9 +40,9 @@ pub fn allocate(s: &Session, bytes: u64) -> Result<HeapRange, CUresult> {
     if bytes > BLOCK / 2 {
         let align = if bytes >= BLOCK { BLOCK } else { PAGE };
         let range = take(s, bytes, align)?;
-        // Before it is pinned, and before the application has touched every small page of it. Over TCP nothing pins it
-        // here, and pages that are not there need not be compared: see `orion_transport::holes`.
-        if !s.pages.are_separate() {
+        // Before it is pinned, and before the application has touched every small page of it. But where it is known
+        // which pages nobody has written to, those need not be compared (`orion_transport::holes`), nor be made.
+        if s.holes.is_none() {
             s.heap.make_huge(range.offset, range.bytes);
         }
         register(s, range).inspect_err(|_| give_back(s, range))?;

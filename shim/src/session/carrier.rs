@@ -16,6 +16,7 @@ use orion_transport::carrier::{self, Death, Listener};
 use orion_transport::client::wanted::Wanted;
 use orion_transport::client::{Caller, NoSession, Server, Tuning, log, original};
 use orion_transport::environment;
+use orion_transport::holes::Holes;
 use orion_transport::kept::Identity;
 use orion_transport::proof::Token;
 use orion_transport::socket::objection_to_folder;
@@ -149,6 +150,11 @@ fn told(settings: &Settings, a: carrier::Attached, server: &Server) -> Attached 
     let description = format!("transport {transport}{security}, device {device}, session {}", a.welcome.session);
     log::tell(settings.verbose, format_args!("{description}"));
     let (pages, server) = (a.carrier.pages(), server.to_string());
+    if pages.are_separate() && Holes::of(&a.memory).is_none() {
+        let why = "pinned memory that kernels use in place is compared whole: only Linux 6.4 and newer tell the pages \
+                   of it that nobody has written to";
+        log::tell(settings.verbose, format_args!("{why}"));
+    }
     Attached { server, welcome: a.welcome, memory: a.memory, heap: a.heap, pages, connection: a.carrier }
 }
 

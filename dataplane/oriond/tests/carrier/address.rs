@@ -10,12 +10,15 @@ use orion_wire::generated::ops;
 use orion_wire::handle::{Handle, Kind};
 use orion_wire::message::address::{ClaimedDevice, ClaimedHost};
 use orion_wire::message::calls;
+use orion_wire::message::capture::{StreamBeginCapture, StreamEndCapture};
 use orion_wire::message::copy::{CopyBox, CopyIn, CopyInInline, CopyOut, CopyOutInline, CopyOutInlineReply, Source};
 use orion_wire::message::field::{Bytes, Existing, List, New, Size};
-use orion_wire::message::graph::{Dependencies, GraphChildGraphNodeGetGraph, GraphDestroy, NodePlace};
+use orion_wire::message::graph::{
+    Dependencies, GraphChildGraphNodeGetGraph, GraphDestroy, GraphGetNodes, GraphGetNodesReply, NodePlace, Page,
+};
 use orion_wire::message::graph_exec::{
     GraphExecBatchMemOpNodeSetParams, GraphExecChildGraphNodeSetParams, GraphExecHostNodeSetParams,
-    GraphExecKernelNodeSetParams, GraphExecMemcpyNodeSetParams, GraphInstantiateWithFlags,
+    GraphExecKernelNodeSetParams, GraphExecMemcpyNodeSetParams, GraphInstantiateWithFlags, GraphLaunch,
 };
 use orion_wire::message::graph_node::{
     AllocationNode, BatchNode, ChildNode, GraphAddBatchMemOpNode, GraphAddHostNode, GraphAddKernelNode,
@@ -203,6 +206,85 @@ fn refused_wherever_an_address_is(i: &mut Intruder) {
     i.refused("a copy out", CopyOut::OP, &body(&CopyOut { to: heap, from: text, bytes: SOME, stream }));
     i.refused("a number", CopyOutInline::OP, &body(&CopyOutInline { from: text, bytes: SOME, stream }));
     i.refused("bytes", CopyOutInline::OP, &body(&CopyOutInline { from: text, bytes: Size(64), stream }));
+}
+
+impl Intruder {
+    /// Records one operation, and has the graph made ready to run; answers what that came to.
+    fn recorded(&mut self, name: &str, op: u16, request: &[u8]) -> (u64, u32) {
+        let graph = Handle::new(Kind::Graph, 0, self.next_node).0;
+        let exec = Handle::new(Kind::GraphExec, 0, self.next_node).0;
+        self.next_node += 1;
+        let begin = StreamBeginCapture { stream: Existing(STREAM), mode: CU_STREAM_CAPTURE_MODE_RELAXED };
+        self.done(StreamBeginCapture::OP, &body(&begin));
+        assert_eq!(self.client.ask(op, request).0, CUDA_SUCCESS, "{name} is recorded");
+        let end = StreamEndCapture { stream: Existing(STREAM), name: New(graph), set_aside: List::default() };
+        self.done(StreamEndCapture::OP, &body(&end));
+        let made =
+            GraphInstantiateWithFlags { exec: New(exec), graph: Existing(graph), flags: 0, some_set_aside: false };
+        (graph, self.client.ask(GraphInstantiateWithFlags::OP, &body(&made)).0)
+    }
+}
+
+crate::on_each_carrier! {
+    // CUDA records a fill or a stream's write of any address, so that is no refusal; but the driver is not given it.
+    soft fn what_is_recorded_at_memory_of_the_worker_never_runs_there(server: &Oriond, transport: Transport) {
+        let mut i = Intruder::start(server, transport);
+        let (at, before) = (i.stack, i.peek(i.stack));
+        let (dstDevice, hStream) = (ClaimedDevice::new(at), STREAM);
+        let fills = [
+            (calls::cuMemsetD8Async::OP, body(&calls::cuMemsetD8Async { dstDevice, uc: 1, N: BYTES, hStream })),
+            (calls::cuMemsetD32Async::OP, body(&calls::cuMemsetD32Async { dstDevice, ui: 1, N: 2, hStream })),
+            (
+                calls::cuMemsetD2D8Async::OP,
+                body(&calls::cuMemsetD2D8Async { dstDevice, dstPitch: 8, uc: 1, Width: 4, Height: 1, hStream }),
+            ),
+        ];
+        for (op, request) in fills {
+            let (graph, ready) = i.recorded("a fill", op, &request);
+            assert_eq!(ready, CUDA_ERROR_INVALID_VALUE);
+            // What the driver was given is an address that no memory has.
+            let node = i.node();
+            let page = Page { first: 0, wanted: 1, names: List::of(vec![New(node)]).expect("one name") };
+            let nodes = i.done(GraphGetNodes::OP, &body(&GraphGetNodes { graph: Existing(graph), page }));
+            let nodes = GraphGetNodesReply::decode(&mut Reader::new(&nodes)).expect("one node").page.nodes;
+            let hNode = nodes.first().expect("the fill's").node.0;
+            let q = body(&calls::cuGraphMemsetNodeGetParams { hNode });
+            let reply = i.done(calls::cuGraphMemsetNodeGetParams::OP, &q);
+            let reply = calls::cuGraphMemsetNodeGetParams_reply::decode(&mut Reader::new(&reply)).expect("parameters");
+            let given = u64::from_le_bytes(reply.nodeParams[..8].try_into().expect("an address"));
+            assert_eq!(given, at | 1 << 63);
+        }
+        let batch: Vec<u8> = [u64::from(CU_STREAM_MEM_OP_WRITE_VALUE_64), at, 7, 0, 0, 0]
+            .iter()
+            .flat_map(|word: &u64| word.to_le_bytes())
+            .collect();
+        let writes = [
+            (
+                calls::cuStreamWriteValue64_v2::OP,
+                body(&calls::cuStreamWriteValue64_v2 { stream: STREAM, addr: dstDevice, value: 7, flags: 0 }),
+            ),
+            (
+                calls::cuStreamWaitValue64_v2::OP,
+                body(&calls::cuStreamWaitValue64_v2 { stream: STREAM, addr: dstDevice, value: 0, flags: 0 }),
+            ),
+            (
+                calls::cuStreamBatchMemOp_v2::OP,
+                body(&calls::cuStreamBatchMemOp_v2 { stream: STREAM, count: 1, paramArray: &batch, flags: 0 }),
+            ),
+        ];
+        for (op, request) in writes {
+            let mut i = Intruder::start(server, transport);
+            let exec = Handle::new(Kind::GraphExec, 0, i.next_node).0;
+            assert_eq!(i.recorded("a write", op, &request).1, CUDA_SUCCESS);
+            let run = GraphLaunch { exec: Existing(exec), stream: Existing(STREAM), is_awaited: true };
+            i.client.start(GraphLaunch::OP, &body(&run));
+            i.client.reply_or_lost();
+            let synchronize = StreamSynchronize { stream: Existing(STREAM) };
+            assert_eq!(i.client.ask(StreamSynchronize::OP, &body(&synchronize)).0, CUDA_ERROR_ILLEGAL_ADDRESS);
+        }
+        assert_eq!(i.peek(at), before);
+        assert!(!server.log().contains("status=signal"), "{}", server.log());
+    }
 }
 
 crate::on_each_carrier! {

@@ -4,6 +4,7 @@ pub mod attach;
 pub mod canonical;
 pub mod carriers;
 pub mod codec;
+pub mod comparing;
 pub mod copies;
 pub mod encryption;
 pub mod guest;
@@ -27,10 +28,11 @@ use crate::workload::repeats::{prefixed, repeated};
 use crate::workload::settings::Settings;
 
 /// What `list` shows and `run` takes.
-pub const NAMES: [(&str, &str); 14] = [
+pub const NAMES: [(&str, &str); 15] = [
     ("ring", "one record between two processes: posting, and there and back"),
     ("guest", "session memory between this process and a virtual machine of KVM, and its bell"),
     ("codec", "encoding and decoding of records in memory"),
+    ("comparing", "100 MiB of pinned memory that a launch over TCP compares in vain"),
     ("telemetry", "what counting and timing commands costs a worker while nobody looks"),
     ("stubs", "the calls an application makes most, in the calling thread, through the shim"),
     ("round-trip", "calls with an answer: through the shim, and records alone, over shm and tcp"),
@@ -62,6 +64,7 @@ pub fn run(name: &str, settings: &Settings) -> Result<Vec<Measured>, String> {
         "ring" => repeated(name, repeats, || ring::measure(settings.quick)),
         "guest" => repeated(name, repeats, || guest::measure(settings.quick)),
         "codec" => repeated(name, repeats, || Ok(codec::measure(settings.quick))),
+        "comparing" => repeated(name, repeats, || comparing::measure(settings.quick)),
         "telemetry" => repeated(name, repeats, || telemetry::measure(settings.quick)),
         "stubs" => stubs(settings),
         "round-trip" => round_trips(settings),

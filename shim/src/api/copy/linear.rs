@@ -421,6 +421,38 @@ pub unsafe fn copy_any_here(
     stream: CUstream,
     synchronous: bool,
 ) -> CUresult {
+    // SAFETY: the caller's promise.
+    unsafe { copy_sides(to, from, bytes, stream, synchronous, |_| true) }
+}
+
+/// Between what is said to be devices' memory: pinned memory may be, and what no driver knows may not.
+///
+/// # Safety
+/// Pinned memory has `bytes` bytes.
+unsafe fn copy_between(
+    to: CUdeviceptr,
+    from: CUdeviceptr,
+    bytes: usize,
+    stream: CUstream,
+    synchronous: bool,
+) -> CUresult {
+    let is_known = |side| side != Side::Pageable;
+    // SAFETY: the caller's promise.
+    crate::objects::stream::in_context_of(stream, || unsafe {
+        copy_sides(to, from, bytes, stream, synchronous, is_known)
+    })
+}
+
+/// # Safety
+/// Host addresses that `may_be` a side of it have `bytes` bytes.
+unsafe fn copy_sides(
+    to: CUdeviceptr,
+    from: CUdeviceptr,
+    bytes: usize,
+    stream: CUstream,
+    synchronous: bool,
+    may_be: impl Fn(Side) -> bool,
+) -> CUresult {
     let s = match session() {
         Ok(s) => s,
         Err(code) => return code,
@@ -429,7 +461,8 @@ pub unsafe fn copy_any_here(
         return needs_context().err().unwrap_or(CUDA_SUCCESS);
     }
     let (a, b) = match (side(s, to, bytes), side(s, from, bytes)) {
-        (Ok(a), Ok(b)) => (a, b),
+        (Ok(a), Ok(b)) if may_be(a) && may_be(b) => (a, b),
+        (Ok(_), Ok(_)) => return CUDA_ERROR_INVALID_VALUE,
         (Err(code), _) | (_, Err(code)) => return code,
     };
     // SAFETY: the caller's promise, for whichever side is the host's.
@@ -498,30 +531,17 @@ pub unsafe fn cuMemcpyAsync(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, st
     unsafe { copy_any(to, from, bytes, stream, false) }
 }
 
-/// Whether a copy between devices may have these sides: pinned memory may be named for a device's, and what no driver
-/// knows may not.
-fn are_devices(to: CUdeviceptr, from: CUdeviceptr, bytes: usize) -> bool {
-    let is_pageable = |s, address| matches!(side(s, address, bytes), Ok(Side::Pageable) | Err(_));
-    bytes == 0 || session().map_or(true, |s| !is_pageable(s, to) && !is_pageable(s, from))
-}
-
 /// # Safety
 /// As CUDA's `cuMemcpyDtoD_v2`. Between memory of devices it does not wait; a side that is the host's after all is done
 /// when the call returns.
 pub unsafe fn cuMemcpyDtoD_v2(d: CUstream, to: CUdeviceptr, from: CUdeviceptr, bytes: usize) -> CUresult {
-    if !are_devices(to, from, bytes) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
     // SAFETY: the caller's promise.
-    unsafe { copy_any(to, from, bytes, d, true) }
+    unsafe { copy_between(to, from, bytes, d, true) }
 }
 
 /// # Safety
 /// As CUDA's `cuMemcpyDtoDAsync_v2`.
 pub unsafe fn cuMemcpyDtoDAsync_v2(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream) -> CUresult {
-    if !are_devices(to, from, bytes) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
     // SAFETY: the caller's promise.
-    unsafe { copy_any(to, from, bytes, stream, false) }
+    unsafe { copy_between(to, from, bytes, stream, false) }
 }

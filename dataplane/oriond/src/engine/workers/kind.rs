@@ -21,18 +21,20 @@ impl Kind {
     }
 
     /// What the driver sees beyond our own environment, names and values.
-    pub fn variables(&self) -> impl Iterator<Item = (String, String)> {
-        let visible = self.gpus.iter().cloned().collect::<Vec<_>>().join(",");
-        let visible = (!visible.is_empty()).then(|| ("CUDA_VISIBLE_DEVICES".to_owned(), visible));
-        let settings = self.environment.pairs().iter().map(|(name, value)| (name.to_string(), value.to_string()));
-        settings.chain(visible).collect::<Vec<_>>().into_iter()
+    pub fn variables(&self) -> Vec<(String, String)> {
+        let mut variables = self.environment.pairs().to_vec();
+        if !self.gpus.is_empty() {
+            let visible = self.gpus.iter().cloned().collect::<Vec<_>>().join(",");
+            variables.push(("CUDA_VISIBLE_DEVICES".to_owned(), visible));
+        }
+        variables
     }
 }
 
 /// With what, after "with".
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let variables: Vec<String> = self.variables().map(|(name, value)| format!("{name}={value}")).collect();
+        let variables: Vec<String> = self.variables().iter().map(|(name, value)| format!("{name}={value}")).collect();
         f.write_str(&variables.join(" "))
     }
 }
@@ -45,6 +47,6 @@ mod tests {
     fn a_driver_is_told_which_gpus_it_sees() {
         let kind = Kind::of_gpus(["GPU-b".to_owned(), "GPU-a".to_owned()]);
         assert_eq!(kind.to_string(), "CUDA_VISIBLE_DEVICES=GPU-a,GPU-b");
-        assert_eq!(Kind::default().variables().count(), 0);
+        assert_eq!(Kind::default().variables(), []);
     }
 }

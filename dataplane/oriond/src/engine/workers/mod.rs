@@ -128,7 +128,14 @@ impl Workers {
                 News::NoWorker { kind, reason }
             }
             Failure::Again { pause, failures, told } => {
-                error!(%kind, reason, failures, retry_ms = pause.as_millis() as u64, "worker failed to start");
+                let kind_said = (kind != Kind::default()).then(|| tracing::field::display(&kind));
+                error!(
+                    kind = kind_said,
+                    reason,
+                    failures,
+                    retry_ms = pause.as_millis() as u64,
+                    "worker failed to start"
+                );
                 if told { News::NoWorker { kind, reason } } else { News::Nothing }
             }
         }
