@@ -36,6 +36,9 @@ from server import find_driver
 HERE = Path(__file__).resolve().parent
 MIB = 1 << 20
 LEFT_S_MAX = 5.0
+# By so much the memory of one warm worker differs from the next one's, on an H200: killed jobs use up those of before.
+# A job takes more than a hundred times as much.
+WORKERS_DIFFER_MIB = 4
 
 
 class Pool:
@@ -210,11 +213,23 @@ def differences(native, shared):
     ]
 
 
+def settled(pool, options):
+    """What the GPUs' memory and the workers are when both have been the same for five seconds: a worker that is being
+    made ready takes memory later."""
+    seen, since = None, time.monotonic()
+    while time.monotonic() - since < 5:
+        now = used_mib(options), pool.workers()
+        if now != seen:
+            seen, since = now, time.monotonic()
+        time.sleep(0.2)
+    return seen
+
+
 def killed(pool, options):
     """How long until nothing is left, per round of some jobs."""
     until("the warm workers are there", 60, lambda: pool.workers() >= 2)
-    time.sleep(3)
-    base, warm, took, number = used_mib(options), pool.workers(), [], 0
+    base, warm = settled(pool, options)
+    took, number = [], 0
     chance = random.Random(1)
     while number < options.kills:
         count = min(options.at_once, options.kills - number)
@@ -232,12 +247,15 @@ def killed(pool, options):
             now = time.monotonic() - killed_at
             if "workers" not in left and pool.workers() <= warm:
                 left["workers"] = now
-            if "memory" not in left and used_mib(options) <= base:
+            if "memory" not in left and used_mib(options) <= base + WORKERS_DIFFER_MIB * warm:
                 left["memory"] = now
             if "vgpus" not in left and pool.free() == pool.all:
                 left["vgpus"] = now
             time.sleep(0.02)
         took.append({name: left.get(name) for name in ("workers", "memory", "vgpus")})
+        if len(left) < 3:
+            now = f"{used_mib(options)} MiB, {pool.workers()} workers, {pool.free()} free vGPUs"
+            print(f"after {number + count} kills: {now}; before: {base} MiB, {warm} workers, {pool.all} free vGPUs")
         number += count
     return took
 
