@@ -7,6 +7,9 @@ use crate::together::{Progress, Together, Verdict};
 
 /// A lease that others wait for is at least so long: the GPU stands still for some microseconds at each change.
 const LEASE_NS_MIN: u64 = 1_000_000;
+/// While fewer want the GPU their leases are longer, so that a round of all of them takes as long as one of so many: at
+/// each change an H200 stands still for 140 us, 2.7 % of leases of 5 ms and half of that of 10 ms.
+const ROUND: u64 = 4;
 /// So long before a lease ends the next session may begin with a little work.
 const ARMED_NS: u64 = 50_000;
 /// And that is all that it has begun then.
@@ -37,7 +40,7 @@ const GRAIN_NS: u64 = 1000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
-    /// Of a lease, while others wait.
+    /// Of a lease, while three others or more wait; fewer have longer ones where none has a cap.
     pub quantum_ns: u64,
     /// How much of the time that others leave idle a session may have, in percent: 0 keeps each to its share.
     pub level: u32,
@@ -451,6 +454,15 @@ impl Arbiter {
         self.holder = Some(Holder { id, since_ns: now_ns, turn_until_ns, until_ns, stopped_ns, has_begun });
     }
 
+    /// Of a lease that others wait for. With a cap nobody has to be there for long, since all wait for allowances.
+    fn turn_ns(&self) -> u64 {
+        if self.members.values().any(Member::is_capped) {
+            return self.settings.quantum_ns;
+        }
+        let active = self.members.values().filter(|member| member.is_active()).count() as u64;
+        self.settings.quantum_ns * ROUND / active.clamp(2, ROUND)
+    }
+
     /// How long the holder may go on.
     fn bound(&mut self, now_ns: u64) {
         let Some(mut holder) = self.holder.filter(|holder| holder.stopped_ns.is_none()) else { return };
@@ -462,7 +474,7 @@ impl Arbiter {
             let soon_ns = now_ns.max(holder.since_ns + LEASE_NS_MIN);
             match (holder.turn_until_ns, hurries) {
                 (None, true) => soon_ns,
-                (None, false) => now_ns + self.settings.quantum_ns,
+                (None, false) => now_ns + self.turn_ns(),
                 (Some(until_ns), true) => until_ns.min(soon_ns),
                 (Some(until_ns), false) => until_ns,
             }

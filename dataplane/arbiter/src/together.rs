@@ -20,8 +20,11 @@ const TRIAL_EACH_NS: u64 = 5_000_000;
 /// others in 60 ms, and all have had the same in a second.
 const CHECK_NS: u64 = 100_000_000;
 const CHECK_EACH_NS: u64 = 40_000_000;
-/// After so many times what that takes the progress in turns is measured anew, for programs change.
-const TOGETHER_MAX: u64 = 50;
+/// Programs change, and what is held against their progress in turns is then another program's. Who does so much more
+/// than when they began to be together, in percent, has changed, and the progress in turns is measured anew at once;
+/// who does less lacks something, which is looked at anyhow. And it is after so many times what that takes.
+const CHANGED_PERCENT: u64 = 150;
+const TOGETHER_MAX: u64 = 600;
 /// After a failure it is tried again after this, and each time after twice as long while the same sessions work.
 const AGAIN_NS: u64 = 1_000_000_000;
 const AGAIN_NS_MAX: u64 = 16_000_000_000;
@@ -60,6 +63,8 @@ struct Pace {
     then: Progress,
     /// Commands in a second of work, in turns of its own.
     alone: Option<u64>,
+    /// And beside the others, at the first check.
+    beside: Option<u64>,
 }
 
 impl Pace {
@@ -69,6 +74,11 @@ impl Pace {
 
     fn passed(&self) -> u64 {
         self.now.passed.saturating_sub(self.then.passed)
+    }
+
+    /// It had work for much of the time that has passed since then.
+    fn is_active(&self, passed_ns: u64) -> bool {
+        self.busy_ns() >= passed_ns * ACTIVE_PERCENT / 100
     }
 
     /// Commands in a second of work, since then.
@@ -211,14 +221,21 @@ impl Together {
                 self.apart(now_ns, self.again_ns);
                 self.again_ns = (self.again_ns * 2).min(AGAIN_NS_MAX);
             }
-            How::Together { since_ns, checked_ns } => match self.look(now_ns - checked_ns, shares).is_better {
-                true if now_ns - since_ns < TOGETHER_MAX * self.apart_ns() => {
+            How::Together { since_ns, checked_ns } => {
+                let verdict = self.look(now_ns - checked_ns, shares);
+                // Who has it to himself now and works as in his turns lacks nothing, and the others come back as they
+                // were.
+                let are_few = verdict.sessions < 2 && verdict.least >= SHARE_PERCENT;
+                if are_few {
+                    self.verdict = None;
+                }
+                let goes_on = are_few || verdict.is_better && !self.have_changed(now_ns - checked_ns);
+                if goes_on && now_ns - since_ns < TOGETHER_MAX * self.apart_ns() {
                     self.begin(How::Together { since_ns, checked_ns: now_ns });
                     return false;
                 }
-                true => self.apart(now_ns, APART_NS),
-                false => self.apart(now_ns, AGAIN_NS),
-            },
+                self.apart(now_ns, if verdict.is_better { APART_NS } else { AGAIN_NS });
+            }
         }
         true
     }
@@ -237,17 +254,28 @@ impl Together {
         let enough_ns = passed_ns * WORKS_PERCENT / 100;
         let working = self.paces.iter_mut().filter(|(_, pace)| pace.busy_ns() >= enough_ns.max(1));
         let learn = |(id, pace): (&u64, &mut Pace)| {
-            pace.alone = Some(pace.rate());
+            (pace.alone, pace.beside) = (Some(pace.rate()), None);
             *id
         };
         working.map(learn).collect()
     }
 
+    /// Whether somebody does much more than at first.
+    fn have_changed(&mut self, passed_ns: u64) -> bool {
+        let active = self.paces.values_mut().filter(|pace| pace.is_active(passed_ns));
+        let has_changed = |pace: &mut Pace| {
+            let rate = pace.rate();
+            let first = *pace.beside.get_or_insert(rate);
+            u128::from(rate) * 100 > u128::from(first) * u128::from(CHANGED_PERCENT)
+        };
+        // Each is looked at, so that each has a first time.
+        active.map(has_changed).fold(false, |some, one| some | one)
+    }
+
     /// Whether each session had its share of speed in the time that has passed, and all together more than the whole.
     fn look(&mut self, passed_ns: u64, shares: &BTreeMap<u64, u64>) -> Verdict {
-        let is_active = |pace: &&Pace| pace.busy_ns() >= passed_ns * ACTIVE_PERCENT / 100;
         let active: Vec<(u64, &Pace)> =
-            self.paces.iter().filter(|(_, pace)| is_active(pace)).map(|(id, pace)| (*id, pace)).collect();
+            self.paces.iter().filter(|(_, pace)| pace.is_active(passed_ns)).map(|(id, pace)| (*id, pace)).collect();
         let share_of = |id: u64| shares.get(&id).copied().unwrap_or(0);
         let all: u64 = active.iter().map(|(id, _)| share_of(*id)).sum();
         let (mut gained, mut least, mut lacks) = (0, u64::MAX, 0);
@@ -279,13 +307,15 @@ mod tests {
         beside: Vec<u64>,
         now_ns: u64,
         on_ns: u64,
+        /// Nobody has work.
+        pauses: bool,
     }
 
     impl Gpu {
         fn new(alone: &[u64], beside: &[u64]) -> Gpu {
             let said = vec![Progress::default(); alone.len()];
             let (alone, beside) = (alone.to_vec(), beside.to_vec());
-            Gpu { together: Together::new(0), said, alone, beside, now_ns: 0, on_ns: 0 }
+            Gpu { together: Together::new(0), said, alone, beside, now_ns: 0, on_ns: 0, pauses: false }
         }
 
         fn run(&mut self, ms: u64) {
@@ -295,7 +325,7 @@ mod tests {
                 let (is_on, turn) = (self.together.is_on(), at as usize % self.said.len());
                 self.on_ns += if is_on { MS } else { 0 };
                 for (id, said) in self.said.iter_mut().enumerate() {
-                    if is_on || id == turn {
+                    if !self.pauses && (is_on || id == turn) {
                         said.passed += if is_on { self.beside[id] } else { self.alone[id] };
                         said.busy_ns += MS;
                     }
@@ -356,6 +386,41 @@ mod tests {
             gpu.said[0] = Progress { passed: said.passed >> 1, busy_ns: said.busy_ns >> 1 };
         }
         assert!(gpu.on_ns < 1000 * MS, "{} ms together in a minute", gpu.on_ns / MS);
+    }
+
+    #[test]
+    fn who_goes_on_as_he_was_is_not_sent_into_turns_again() {
+        let mut gpu = Gpu::new(&[100, 50], &[80, 40]);
+        gpu.run(2000);
+        let before_ns = gpu.on_ns;
+        gpu.run(60_000);
+        assert_eq!(gpu.on_ns - before_ns, 60_000 * MS);
+        // Nor who pauses.
+        gpu.pauses = true;
+        gpu.run(5000);
+        gpu.pauses = false;
+        gpu.run(5000);
+        assert_eq!(gpu.on_ns - before_ns, 70_000 * MS);
+        // Now both have shorter commands, and the second hardly gets any beside the first: by what was known it does
+        // well.
+        (gpu.alone, gpu.beside) = (vec![1000, 500], vec![900, 45]);
+        gpu.run(1000);
+        assert!(!gpu.together.is_on());
+        let before_ns = gpu.on_ns;
+        gpu.run(10_000);
+        assert!(gpu.on_ns - before_ns < 100 * MS);
+    }
+
+    /// A worker that says that it does nothing, and takes half of the GPU.
+    #[test]
+    fn who_says_that_he_pauses_does_not_keep_the_other_together_with_him() {
+        let mut gpu = Gpu::new(&[100, 50], &[80, 40]);
+        gpu.run(2000);
+        assert!(gpu.together.is_on());
+        gpu.said.truncate(1);
+        gpu.beside = vec![50];
+        gpu.run(300);
+        assert!(!gpu.together.is_on());
     }
 
     #[test]
