@@ -94,7 +94,7 @@ class Pool:
             throttle = ["--throttle-level", level, "--throttle-turn-us", options.turn_us]
         self.start("orion-controller", "start", "--config-file", conf)
         oriond = ["serve", "--driver", options.driver, "--socket", folder / "s", "--pool", folder / "p"]
-        self.oriond = self.start("oriond", *oriond, "--warm", "0", "--prestart", "3", *throttle)
+        self.oriond = self.start("oriond", *oriond, "--warm", "0", "--prestart", "3", *throttle, *options.serve)
         self.wait_for("oriond", "serving", 30)
         agent = ["--controller", self.controller, "--pool", folder / "p", "--address", f"unix:{folder / 's'}"]
         self.start("orion-agent", *agent, "--node", "n", "--vgpu-count", "4", "--reserve", "0")
@@ -468,6 +468,7 @@ def main():
     parser.add_argument("--only", help="cases, with commas between")
     parser.add_argument("--skip", default="", help="likewise")
     parser.add_argument("--budget-s", type=float, default=460, help="no case is begun later")
+    parser.add_argument("--serve", action="append", default=[], metavar="ARGUMENT", help="one more of oriond serve")
     parser.add_argument("--turn-us", type=int, default=5000, help="oriond's --throttle-turn-us")
     parser.add_argument("--kernel-us", type=float, help="of kernels where the case says nothing")
     parser.add_argument("--gmem", type=int, help="MiB of device memory of each program")
