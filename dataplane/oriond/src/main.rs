@@ -166,7 +166,8 @@ struct Serve {
     /// they are equal), or never, so that the driver's time slices count (off)
     #[arg(long, default_value = "auto", value_name = "WHEN")]
     computation_throttle: engine::time::policy::Division,
-    /// How long such a turn is while others wait, from 1000 to 10000
+    /// How long such a turn is while three others or more wait, from 1000 to 10000; with one other it is twice as
+    /// long, where nobody is held to less than what is idle
     #[arg(long, default_value_t = 5000, value_name = "MICROSECONDS")]
     #[arg(value_parser = clap::value_parser!(u64).range(1000..=10_000))]
     throttle_turn_us: u64,
@@ -267,6 +268,18 @@ pub struct WorkerOptions {
     /// loader finds it, else in /usr/local/cuda]
     #[arg(long, value_name = "PATH")]
     pub cupti: Option<String>,
+    /// Whether kernels that go on after their program's turn are taken off the GPU and go on with its next one: where
+    /// each worker has seen that this works (auto), or never (off). It rests on what NVIDIA's driver can do and does
+    /// not document
+    #[arg(long, default_value = "auto", value_name = "auto|off")]
+    pub preemption: Preempts,
+}
+
+/// When kernels are taken off the GPU before they have ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Preempts {
+    Auto,
+    Off,
 }
 
 impl WorkerOptions {
@@ -280,6 +293,7 @@ impl WorkerOptions {
             .chain(host_memory)
             .chain(memory_limit)
             .chain(self.vgpus.map(|count| ("--vgpus", count.to_string())))
+            .chain((self.preemption == Preempts::Off).then(|| ("--preemption", "off".to_owned())))
             .flat_map(|(k, v)| [k.to_owned(), v])
             .collect()
     }
@@ -384,6 +398,7 @@ fn work(options: Worker) -> Result<(), String> {
         cupti: options.options.cupti,
         memory_limit: options.options.memory_limit,
         vgpus: options.options.vgpus.map(|count| count as usize),
+        preempts: options.options.preemption == Preempts::Auto,
     };
     // For the tests of everything around workers.
     if options.driver == "echo" { worker::stub::main(control, seal) } else { worker::start::main(control, &options) }

@@ -58,7 +58,8 @@ pub struct OfArbiter {
 pub struct OfWorker {
     /// Bit 0: waits for the lease. Bit 1: the GPU works for it.
     pub said: AtomicU32,
-    _reserved: AtomicU32,
+    /// 1 while what it has begun is off the GPU, and waits for the lease to go on.
+    pub is_off: AtomicU32,
     /// Commands that the GPU has done; for how long it had work of the session's, until it last had none; and since
     /// when it has had some again, or 0.
     pub done: AtomicU64,
@@ -68,12 +69,17 @@ pub struct OfWorker {
     pub waits: AtomicU64,
     pub waited_ns: AtomicU64,
     pub waited_ns_max: AtomicU64,
+    /// How often it was taken off the GPU because its work did not end with its turn.
+    pub taken_off: AtomicU64,
 }
 
 impl Seat {
     pub fn said(&self) -> Said {
         // SeqCst here and in `say`, and in `show`: either the worker sees that its lease is over or we that it works.
         let word = self.of_worker.said.load(Ordering::SeqCst);
+        if self.of_worker.is_off.load(Ordering::SeqCst) != 0 {
+            return Said { wants: true, busy: false };
+        }
         Said { wants: word & 1 != 0, busy: word & 2 != 0 }
     }
 
@@ -103,6 +109,13 @@ impl Seat {
         if since_ns != 0 {
             words.busy_ns.fetch_add(now_ns.saturating_sub(since_ns), Ordering::Relaxed);
         }
+    }
+
+    /// The worker's: what the GPU did for it has been taken off, or goes on.
+    pub fn is_taken_off(&self, is_off: bool, now_ns: u64) {
+        self.works(!is_off, now_ns);
+        self.of_worker.is_off.store(is_off.into(), Ordering::SeqCst);
+        self.of_worker.taken_off.fetch_add(is_off.into(), Ordering::Relaxed);
     }
 
     /// The arbiter's: true if the worker may have to get up.
@@ -239,6 +252,13 @@ mod tests {
         assert_eq!(shown, (grant::LEASE, UNTIL_TOLD));
         // SAFETY: a plain call.
         assert_ne!(unsafe { libc::ftruncate(ours.fd().expect("its maker").as_raw_fd(), 0) }, 0);
+        // What is off the GPU waits, whatever it did before.
+        theirs.seat(3).say(Said { wants: false, busy: true });
+        theirs.seat(3).is_taken_off(true, 5);
+        assert_eq!(ours.seat(3).said(), Said { wants: true, busy: false });
+        theirs.seat(3).is_taken_off(false, 9);
+        assert_eq!(ours.seat(3).said(), Said { wants: false, busy: true });
+        assert_eq!(ours.seat(3).of_worker.taken_off.load(Ordering::Relaxed), 1);
         // Whatever stands there is read.
         theirs.seat(3).of_worker.said.store(u32::MAX, Ordering::Relaxed);
         assert_eq!(ours.seat(3).said(), Said { wants: true, busy: true });

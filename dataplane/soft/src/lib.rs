@@ -24,6 +24,7 @@ pub mod event;
 pub mod exec;
 pub mod graph;
 pub mod green_context;
+pub mod hold;
 pub mod image;
 pub mod jit;
 pub mod launch;

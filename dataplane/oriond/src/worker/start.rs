@@ -25,6 +25,7 @@ use crate::meter::Meter;
 use crate::seat::{Bell, Page, now_ns};
 use crate::worker::calls::generated;
 use crate::worker::drift::Drift;
+use crate::worker::driver::preemption::Preemption;
 use crate::worker::driver::{cupti, load as driver, log as driver_log};
 use crate::worker::out::{arrivals, output, replies};
 use crate::worker::session::{Parts, Session};
@@ -52,6 +53,8 @@ pub struct Options {
     pub memory_limit: Option<u64>,
     /// vGPUs that the session has; without a number one for each GPU.
     pub vgpus: Option<usize>,
+    /// Whether kernels may be taken off the GPU before they have ended.
+    pub preempts: bool,
 }
 
 impl Options {
@@ -81,6 +84,8 @@ struct Warm {
     budget: budget::Budget,
     /// What telling of a command costs.
     stats_cost: u64,
+    /// Whether kernels can be taken off the GPU before they have ended, and otherwise why not.
+    preemption: Result<Preemption, String>,
 }
 
 impl Warm {
@@ -116,6 +121,12 @@ impl Warm {
             let staging = stage(driver, &memory, options.staging_bytes)?;
             let primary = HashMap::from([(0, context)]);
             let files = driver::load_late_libraries(&options.driver, &options.profiler());
+            // After its compiler is there, and before the driver's memory is counted.
+            let preemption = match options.preempts {
+                true => Preemption::proved(driver, driver::is_software(&options.driver))
+                    .map_err(|why| format!("taking a kernel off the GPU and letting it go on failed: {why}"))?,
+                false => Err("--preemption is off".to_owned()),
+            };
             let budget = budget::Budget::new(driver, &options.driver, &devices, options.host_memory_bytes)?;
             let stats_cost =
                 Recorder::cost_picoseconds().map_err(|e| format!("making a page for statistics failed: {e}"))?;
@@ -132,6 +143,7 @@ impl Warm {
                 files,
                 budget,
                 stats_cost,
+                preemption,
             })
         }
     }
@@ -315,6 +327,14 @@ fn seats(fds: &mut Vec<OwnedFd>) -> Result<(Page, Bell), String> {
     Ok((page, Bell::of(bell)))
 }
 
+/// The gate between the ring and the driver, where the session has a share.
+fn gate(page: Page, bell: Bell, devices: &[CUdevice], preemption: Result<Preemption, String>) -> Result<Gate, String> {
+    if let Err(why) = &preemption {
+        lines::debug(&format!("work that goes on after its turn is not taken off the GPU: {why}"));
+    }
+    Gate::new(page, bell, devices, preemption.ok()).map_err(|e| format!("starting a thread for turns failed: {e}"))
+}
+
 /// What comes with the assignment of some sessions only.
 struct Given {
     seats: Option<(Page, Bell)>,
@@ -395,7 +415,8 @@ fn serve(
     watch(assign.session, Arc::clone(&attachment), warm.budget, drift)?;
     driver_log::listen(warm.driver);
     let devices = warm.vgpus.iter().map(|vgpu| vgpu.device).collect::<Vec<_>>();
-    let gate = seats.map(|(page, bell)| Gate::new(page, bell, &devices));
+    let gate = seats.map(|(page, bell)| gate(page, bell, &devices, warm.preemption)).transpose()?;
+    let preemptor = gate.as_ref().and_then(|gate| gate.preemptor.clone());
     let mut s = Session::new(Parts {
         driver: warm.driver,
         vgpus: warm.vgpus,
@@ -417,7 +438,10 @@ fn serve(
         gate,
         stats,
     });
-    match executor::run(&mut s, commands) {
+    let ended = executor::run(&mut s, commands);
+    // The driver waits for it when the process ends.
+    preemptor.inspect(|preemptor| preemptor.let_go_on());
+    match ended {
         Ok(()) => Ok(()),
         Err(fault) => Err(format!("session {} ended: the client broke the protocol: {fault}", assign.session)),
     }

@@ -13,7 +13,8 @@ use orion_wire::message::address::ClaimedDevice;
 use orion_wire::message::callback::{CallbackDone, LaunchHostFunc};
 use orion_wire::message::calls;
 use orion_wire::message::capture::{StreamBeginCapture, StreamEndCapture};
-use orion_wire::message::field::{Bytes, CallbackId, Existing, List, New};
+use orion_wire::message::copy::{CopyOutInline, CopyOutInlineReply};
+use orion_wire::message::field::{Bytes, CallbackId, Existing, List, New, Size};
 use orion_wire::message::graph_exec::{GraphInstantiateWithFlags, GraphLaunch};
 use orion_wire::message::image::Payload;
 use orion_wire::message::memory::MemAlloc;
@@ -26,6 +27,7 @@ use crate::lease::Node;
 const WORK: u64 = Handle::new(Kind::Function, 0, 0).0;
 const FOREVER: u64 = Handle::new(Kind::Function, 0, 1).0;
 const BRIEF: u64 = Handle::new(Kind::Function, 0, 2).0;
+const COUNTS: u64 = Handle::new(Kind::Function, 0, 3).0;
 const STREAM: u64 = Handle::new(Kind::Stream, 0, 0).0;
 const WAITING: u64 = Handle::new(Kind::Stream, 0, 1).0;
 const GRAPH: u64 = Handle::new(Kind::Graph, 0, 0).0;
@@ -33,7 +35,8 @@ const GRAPH_EXEC: u64 = Handle::new(Kind::GraphExec, 0, 0).0;
 const EVENT: u64 = Handle::new(Kind::Event, 0, 0).0;
 const SOFT: [&str; 4] = ["--driver", "soft", "--heap", "256 MiB"];
 
-/// A kernel that takes some milliseconds, one that is over at once, and one that does not end.
+/// A kernel that takes some milliseconds, one that is over at once, one that does not end, and one that stores how far
+/// it has counted.
 const PTX: &str = "
 .version 7.0
 .target sm_70
@@ -64,6 +67,20 @@ TURN:
     @%more bra TURN;
     ret;
 }
+.visible .entry counts(.param .u64 at, .param .u64 turns)
+{
+    .reg .pred %more;
+    .reg .u64 %at, %turns, %turn;
+    ld.param.u64 %at, [at];
+    ld.param.u64 %turns, [turns];
+    mov.u64 %turn, 0;
+TURN:
+    add.u64 %turn, %turn, 1;
+    setp.lt.u64 %more, %turn, %turns;
+    @%more bra TURN;
+    st.global.u64 [%at], %turn;
+    ret;
+}
 \0";
 
 /// A client with both kernels and a stream.
@@ -84,7 +101,7 @@ impl Program {
             ModuleLoadData::OP,
             &body(&ModuleLoadData { module: New(module), image, options: List::default(), owner: c"".into() }),
         );
-        for (function, name) in [(WORK, c"work"), (FOREVER, c"forever"), (BRIEF, c"brief")] {
+        for (function, name) in [(WORK, c"work"), (FOREVER, c"forever"), (BRIEF, c"brief"), (COUNTS, c"counts")] {
             let find = ModuleGetFunction { module: Existing(module), function: New(function), name: name.into() };
             program.done(ModuleGetFunction::OP, &body(&find));
         }
@@ -111,6 +128,23 @@ impl Program {
 
     fn synchronize(&mut self) {
         self.done(StreamSynchronize::OP, &body(&StreamSynchronize { stream: Existing(STREAM) }));
+    }
+
+    /// Counts so far on the GPU, in one kernel, and answers how long that took.
+    fn count(&mut self, turns: u64) -> Duration {
+        let (code, reply) = self.0.ask(MemAlloc::OP, &body(&memory(4096)));
+        let at = Reader::new(&reply).word().expect("an address");
+        assert_eq!(code, CUDA_SUCCESS);
+        let begun = Instant::now();
+        let launch = [COUNTS, 1 << 32 | 1, 1 << 32 | 1, 1 << 32 | 1, 0, STREAM, 16, at, turns];
+        self.0.post(ops::CU_LAUNCH_KERNEL, &words(&launch));
+        self.synchronize();
+        let took = begun.elapsed();
+        let get = CopyOutInline { from: ClaimedDevice::new(at), bytes: Size(8), stream: Existing(STREAM) };
+        let (code, reply) = self.0.ask(CopyOutInline::OP, &body(&get));
+        let counted = CopyOutInlineReply::decode(&mut Reader::new(&reply)).expect("bytes");
+        assert_eq!((code, counted.bytes.get()), (CUDA_SUCCESS, &turns.to_le_bytes()[..]));
+        took
     }
 
     /// Gives the GPU always something to do, and counts what it has done.
@@ -425,7 +459,14 @@ fn wait_beside_holders_that_are_killed() -> (u64, u64, String) {
 
 #[test]
 fn a_kernel_without_end_keeps_nobody_else_from_the_gpu() {
-    let server = Oriond::start(&[&SOFT[..], &["--share", "50", "--warm", "2"]].concat());
+    for preemption in ["auto", "off"] {
+        keeps_nobody_else_from_the_gpu(preemption);
+    }
+}
+
+fn keeps_nobody_else_from_the_gpu(preemption: &str) {
+    let arguments = ["--share", "50", "--warm", "2", "--preemption", preemption];
+    let server = Oriond::start(&[&SOFT[..], &arguments].concat());
     let (mut first, mut other) = (Program::attach(&server), Program::attach(&server));
     first.launch(FOREVER);
     let begun = Instant::now();
@@ -436,11 +477,55 @@ fn a_kernel_without_end_keeps_nobody_else_from_the_gpu() {
     assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
 }
 
+/// What the log says at its end of a session's part of the GPU.
+fn part_of(server: &Oriond, session: u64, names: &[&str]) -> Vec<u64> {
+    let words = ["the session's part of the GPU's time".to_owned(), format!("session={session} ")];
+    server.wait_for_log(&words.each_ref().map(String::as_str));
+    let log = server.log();
+    let line = log.lines().find(|line| words.iter().all(|word| line.contains(word))).expect("it was waited for");
+    let number = |name: &&str| line.split(&format!(" {name}=")).nth(1)?.split(' ').next()?.parse().ok();
+    names.iter().map(|name| number(name).unwrap_or_else(|| panic!("{name} in {line}"))).collect()
+}
+
+/// A kernel of many turns is off the GPU while others have theirs, and while its session's own limit says so: it takes
+/// as much longer as that takes, ends right, and nothing of it counts as overrun.
+#[test]
+fn a_kernel_that_goes_on_after_its_turn_is_taken_off_the_gpu_and_ends_right() {
+    const TURNS: u64 = 3_000_000;
+    let alone = Oriond::start(&SOFT);
+    let capped = Oriond::start(&[&SOFT[..], &["--share", "30", "--throttle-level", "0"]].concat());
+    let shared = Oriond::start(&[&SOFT[..], &["--share", "50", "--warm", "2"]].concat());
+    let long = |server: &Oriond| Program::attach(server).count(TURNS);
+    measured(|| {
+        let (free, held) = (long(&alone), long(&capped));
+        let (is_over, done) = (AtomicBool::new(false), AtomicU64::new(0));
+        let beside = std::thread::scope(|scope| {
+            let mut neighbour = Program::attach(&shared);
+            let (is_over, done) = (&is_over, &done);
+            scope.spawn(move || neighbour.work_until(is_over, done));
+            std::thread::sleep(Duration::from_millis(100));
+            let answer = long(&shared);
+            is_over.store(true, Ordering::Relaxed);
+            answer
+        });
+        let is_held = held > free * 2 && beside > free * 5 / 4 && done.load(Ordering::Relaxed) > 0;
+        holds(is_held, || format!("{held:?} with a cap of 30 %, {beside:?} beside another, {free:?} alone"))
+    });
+    for (server, session) in [(&capped, 1), (&shared, 2)] {
+        let [taken_off, used_ms, overrun_ms] = part_of(server, session, &["taken_off", "used_ms", "overrun_ms"])[..]
+        else {
+            unreachable!("as many as were asked for")
+        };
+        assert!(taken_off > 5 && overrun_ms < used_ms, "{taken_off} times, {overrun_ms} of {used_ms} ms");
+    }
+}
+
 /// A hard cap is kept from session to session: who has run a kernel that does not end and is killed is not let on at
 /// once, and who had nothing is.
 #[test]
 fn a_debt_is_not_shed_by_a_new_session() {
-    let server = Oriond::start(&[&SOFT[..], &["--share", "25", "--throttle-level", "0", "--warm", "2"]].concat());
+    let arguments = ["--share", "25", "--throttle-level", "0", "--warm", "2", "--preemption", "off"];
+    let server = Oriond::start(&[&SOFT[..], &arguments].concat());
     let mut first = Program::attach(&server);
     first.launch(FOREVER);
     std::thread::sleep(Duration::from_millis(1000));

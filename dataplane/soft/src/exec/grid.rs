@@ -9,6 +9,7 @@ use crate::exec::cluster::CLUSTER_BARRIER;
 use crate::exec::fault::{Fault, FaultKind};
 use crate::exec::lanes::Lanes;
 use crate::exec::state::{BARRIERS, Barrier, Block, Env, Frame, Launch, Lines, Peers, Start, Warp};
+use crate::hold;
 use crate::ptx::isa::operand::Reg;
 use crate::ptx::isa::program::Program;
 
@@ -219,6 +220,7 @@ impl Job {
         let mut ended = None;
         let mut finished = 0;
         while let Some(mut cluster) = self.take(&mut ended) {
+            hold::pass();
             let outcome = if self.abort.load(Ordering::Relaxed) {
                 Ok(true)
             } else {

@@ -219,6 +219,7 @@ impl Thread {
                     used_ms = ledger.used_ns / 1_000_000,
                     overrun_ms = ledger.overrun_ns / 1_000_000,
                     leases = ledger.leases,
+                    taken_off = words.taken_off.load(Relaxed),
                     waited_ms,
                     waited_for_others_ms_max = ledger.waited_ns_max / 1_000_000,
                     arbiter_late_ms_max = member.late_ns_max / 1_000_000,

@@ -2,6 +2,7 @@
 
 pub mod activity;
 pub mod capture_mode;
+pub mod channels;
 pub mod cupti;
 pub mod extents;
 pub mod globals;
@@ -10,5 +11,6 @@ pub mod image;
 pub mod jit;
 pub mod load;
 pub mod log;
+pub mod preemption;
 pub mod prints;
 pub mod rounding;

@@ -29,6 +29,7 @@ use crate::worker::state::gate::{
     orders, stays_on_the_device, waits_for_values,
 };
 use crate::worker::state::graphs::HostNodes;
+use crate::worker::state::preemptor::OFF_AFTER_NS;
 
 /// A session keeps its lease over a pause as short as this: who waits for a kernel sends the next one soon.
 const GRACE_NS: u64 = 50_000;
@@ -418,7 +419,7 @@ impl Session {
     pub fn gate_watches(&self) -> bool {
         self.gate.as_ref().is_some_and(|gate| {
             let is_watched = |index: usize| gate.seat(index).of_arbiter.grant.load(Ordering::Relaxed) != grant::FREE;
-            gate.places.iter().enumerate().any(|(index, place)| place.has_work() && is_watched(index))
+            !gate.is_off() && gate.places.iter().enumerate().any(|(index, p)| p.has_work() && is_watched(index))
         })
     }
 
@@ -427,12 +428,12 @@ impl Session {
     pub fn look_at_gate(&mut self, may_wait: Option<Duration>) {
         let Some(mut gate) = self.gate.take() else { return };
         for index in 0..gate.places.len() {
-            if gate.places[index].has_work() {
+            if gate.places[index].has_work() && !gate.is_off() {
                 self.look_at_place(&mut gate, index);
             }
         }
         if let Some(within) = may_wait
-            && !gate.places.iter().any(|place| place.said.busy)
+            && (gate.is_off() || !gate.places.iter().any(|place| place.said.busy))
         {
             let only_waits = gate.places.iter().any(|place| !place.ahead.is_empty());
             gate.wait_for_lease(if only_waits { within.min(FUNCTION_LOOK) } else { within });
@@ -451,8 +452,10 @@ impl Session {
                 gate.say(index, Said { busy: true, ..said });
                 gate.bell.ring();
             }
+            gate.looks_at_turn(index, now);
             return;
         }
+        gate.places[index].is_over_since_ns = None;
         if !said.busy {
             return;
         }
@@ -592,6 +595,21 @@ impl Gate {
             self.places[index].was_at_limit = false;
             self.say(index, Said { wants: true, ..said });
             self.bell.ring();
+        }
+    }
+
+    /// The GPU works for the session: if its turn has been over for long, it is taken off.
+    fn looks_at_turn(&mut self, index: usize, now: u64) {
+        let Some(preemptor) = &self.preemptor else { return };
+        let is_over = self.seat(index).of_arbiter.grant.load(Ordering::Acquire) == grant::STOP;
+        let place = &mut self.places[index];
+        if !is_over || place.is_open {
+            place.is_over_since_ns = None;
+            return;
+        }
+        if now - *place.is_over_since_ns.get_or_insert(now) >= OFF_AFTER_NS {
+            place.is_over_since_ns = None;
+            preemptor.take_off();
         }
     }
 

@@ -4,6 +4,7 @@
 
 use std::collections::VecDeque;
 use std::hash::Hasher;
+use std::io;
 use std::sync::{Arc, Weak};
 
 use orion_arbiter::Said;
@@ -17,8 +18,10 @@ use orion_wire::record::op;
 use rustc_hash::{FxHashMap, FxHasher};
 
 use crate::seat::{Bell, Page, Seat, now_ns};
+use crate::worker::driver::preemption::Preemption;
 use crate::worker::out::arrivals::SpareEvent;
 use crate::worker::state::graphs::HostNodes;
+use crate::worker::state::preemptor::Preemptor;
 
 /// Work that a GPU may have ahead, by what is known of how long it takes: nobody else waits for more than that.
 pub const AHEAD_NS_MAX: u64 = 2_000_000;
@@ -152,7 +155,8 @@ impl Times {
 
     /// These are over. They had begun when what was before them was; where that was another session's it is not known
     /// when, and beside others' work they were held up by it, so that they are believed only where nothing else is
-    /// known.
+    /// known, or where they took less than was thought all the same: who thinks that his kernels are long gives the GPU
+    /// few of them, and would go on thinking so.
     fn learn(&mut self, batch: &Batch, now: u64, passed_ns: u64) {
         let took_ns = now.saturating_sub(batch.begun_ns.max(passed_ns));
         if self.known.len() + batch.parts.len() > TIMES_MAX {
@@ -162,7 +166,8 @@ impl Times {
             let part = u128::from(*part_ns) * u128::from(took_ns) / u128::from(batch.expected_ns.max(1));
             let part = u64::try_from(part).unwrap_or(u64::MAX).clamp(TIME_NS_MIN, TIME_NS_MAX);
             let learn = |known: &mut u64| {
-                if !batch.is_early && !self.are_beside_others {
+                let is_exact = !batch.is_early && !self.are_beside_others;
+                if is_exact || took_ns < batch.expected_ns {
                     *known = (*known * 3 + part) / 4;
                 }
             };
@@ -530,6 +535,8 @@ pub struct Place {
     pub is_open: bool,
     /// Something passed that nobody has counted, because the session had the GPU to itself.
     pub was_free: bool,
+    /// Since when its turn is over although the GPU works for it.
+    pub is_over_since_ns: Option<u64>,
 }
 
 impl Place {
@@ -542,7 +549,9 @@ impl Place {
 /// A session's gate: commands pass it on their way from the ring to the driver.
 pub struct Gate {
     pub page: Arc<Page>,
-    pub bell: Bell,
+    pub bell: Arc<Bell>,
+    /// Where kernels can be taken off the GPU.
+    pub preemptor: Option<Arc<Preemptor>>,
     /// The driver's devices, in the order of their seats.
     pub devices: Vec<CUdevice>,
     pub places: Vec<Place>,
@@ -555,7 +564,8 @@ pub struct Gate {
 }
 
 impl Gate {
-    pub fn new(page: Page, bell: Bell, vgpus: &[CUdevice]) -> Gate {
+    /// `preemption` where kernels can be taken off the GPUs.
+    pub fn new(page: Page, bell: Bell, vgpus: &[CUdevice], preemption: Option<Preemption>) -> io::Result<Gate> {
         let mut devices: Vec<CUdevice> = Vec::new();
         for device in vgpus {
             if !devices.contains(device) {
@@ -563,12 +573,21 @@ impl Gate {
             }
         }
         let places = devices.iter().map(|_| Place::default()).collect();
-        let (times, seat_of, order) = (Times::default(), FxHashMap::default(), Order::default());
-        Gate { page: Arc::new(page), bell, devices, places, times, seat_of, order, value_waits: Vec::new() }
+        let (page, bell) = (Arc::new(page), Arc::new(bell));
+        // Channels do not say which of several GPUs is meant.
+        let preemption = preemption.filter(|_| devices.len() == 1);
+        let preemptor = preemption.map(|how| Preemptor::start(how, page.clone(), bell.clone())).transpose()?;
+        let (times, seat_of, order, value_waits) = Default::default();
+        Ok(Gate { page, bell, preemptor, devices, places, times, seat_of, order, value_waits })
     }
 
     pub fn seat(&self, index: usize) -> &Seat {
         self.page.seat(index)
+    }
+
+    /// What the session has begun is off its GPU, and goes on with its next turn.
+    pub fn is_off(&self) -> bool {
+        self.preemptor.as_ref().is_some_and(|preemptor| preemptor.is_off())
     }
 
     /// Says what has changed.
@@ -651,7 +670,10 @@ mod tests {
         };
         assert_eq!(run(0, false, 50_000), Some(50_000));
         assert_eq!(run(100_000, true, 700_000), Some(50_000));
-        assert_eq!(ahead.done, 2);
+        // Unless it took less than was thought: some of that was the others'.
+        assert_eq!(run(800_000, false, 1_250_000), Some(150_000));
+        assert_eq!(run(1_300_000, true, 1_370_000), Some(130_000));
+        assert_eq!(ahead.done, 4);
     }
 
     #[test]

@@ -13,6 +13,7 @@ pub mod lent;
 pub mod links;
 pub mod objects;
 pub mod pinned;
+pub mod preemptor;
 pub mod retired;
 pub mod scratch;
 pub mod stacks;
