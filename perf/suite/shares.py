@@ -72,6 +72,7 @@ CASES = [
     ("graph", 100, [program("graph", 50, kernel_us=5), program("waiting", 50, kernel_us=500)], {}),
     ("cooperative", 100, [program("cooperative", 70), program("steady", 30)], {}),
     ("kill", 100, [program("steady", 50), program("steady", 50)], {"kill": True}),
+    ("kill-long", 100, [program("waiting", 50, kernel_us=200_000)] * 2, {"kill": True}),
     ("gemm", 100, [program("gemm", 75), program("gemm", 25)], {"torch": True}),
     ("torch", 100, [program("gemm", 50), program("pointwise", 30), program("resnet", 20)], {"torch": True}),
 ]
