@@ -8,8 +8,8 @@ static IS_HELD: AtomicBool = AtomicBool::new(false);
 static HELD: Mutex<bool> = Mutex::new(false);
 static CHANGED: Condvar = Condvar::new();
 
-/// From now on no kernel of this process goes on, or all do again. What runs has stopped a moment later: each block ends
-/// the turn that it is in, of some milliseconds.
+/// From now on no kernel of this process goes on, or all do again. What runs has stopped a moment later: each block
+/// ends the turn that it is in, of some milliseconds.
 pub fn set(is_held: bool) {
     *HELD.lock().unwrap_or_else(PoisonError::into_inner) = is_held;
     IS_HELD.store(is_held, Ordering::Release);

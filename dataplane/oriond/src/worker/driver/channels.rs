@@ -1,14 +1,15 @@
 //! The channels by which NVIDIA's driver gives this process's kernels to a GPU, and how they are taken off it.
 //!
 //! libcuda makes them in its kernel module by `ioctl` on `/dev/nvidiactl`, and tells nobody of them. So the worker's
-//! executable exports an `ioctl` of its own, which the dynamic linker finds before the C library's: it makes the system
-//! call, and notes which objects came of it. What is asked and how is in NVIDIA's open kernel modules: `NVOS21`, `NVOS54`
-//! and `NVOS00_PARAMETERS` in `nvos.h`, the classes in `class/`, and `NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS`, which takes
-//! channels that compute off the GPU in the middle of a kernel and needs no rights. It is no documented interface, so
-//! nothing is built on it before it was seen to work ([`crate::worker::driver::preemption`]).
+//! executable exports an `ioctl` of its own, which the dynamic linker finds before the C library's: it makes the
+//! system call, and notes which objects came of it. What is asked and how is in NVIDIA's open kernel modules:
+//! `NVOS21`, `NVOS54` and `NVOS00_PARAMETERS` in `nvos.h`, the classes in `class/`, and
+//! `NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS`, which takes channels that compute off the GPU in the middle of a kernel
+//! and needs no rights. It is no documented interface, so nothing is built on it before it was seen to work
+//! ([`crate::worker::driver::preemption`]).
 //!
-//! Measured on an H200 with driver 580.159: off after 0.46 ms, on again after 0.28 ms, and meanwhile another process has
-//! the GPU as if it were alone (19,520 kernels of 50 us in a second; beside an enabled group 9,070).
+//! Measured on an H200 with driver 580.159: off after 0.46 ms, on again after 0.28 ms, and meanwhile another process
+//! has the GPU as if it were alone (19,520 kernels of 50 us in a second; beside an enabled group 9,070).
 
 // UNSAFETY: exports a C function that others call, reads what they pass on as the kernel's interface has it, and makes
 // system calls.
