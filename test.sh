@@ -219,7 +219,8 @@ if [ "$wanted" = "  " ] && ! has_rdma; then
         "Debian's ibverbs-providers, librdmacm1 and iproute2"
 else
     # Of what vm has of it: each step at which a queue pair can break, copies, and a hostile client for a moment.
-    step rdma env ORION_VM_FILTER="${ORION_VM_FILTER:-broken_pair}" ORION_VM_FACTS="${ORION_VM_FACTS:---quiet --only copy::}" \
+    step rdma env ORION_VM_FILTER="${ORION_VM_FILTER:-broken_pair}" \
+        ORION_VM_FACTS="${ORION_VM_FACTS:---quiet --only copy::}" \
         ORION_ATTACK_SECONDS="${ORION_ATTACK_SECONDS:-8}" dataplane/conformance/vm/rdma.sh
     step nodes dataplane/conformance/vm/nodes.sh
 fi

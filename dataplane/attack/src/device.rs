@@ -1,5 +1,5 @@
-//! A client over RDMA whose device writes what it likes, where it likes: into the worker's ring and the inbox while they
-//! are read, where records end, and wherever a key that it was not given leads.
+//! A client over RDMA whose device writes what it likes, where it likes: into the worker's ring and the inbox while
+//! they are read, where records end, and wherever a key that it was not given leads.
 
 // UNSAFETY: writes into its own outbox by address, offers memory of its own, which is never unmapped, and polls.
 
