@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use orion_tls::trust::Way;
 use orion_transport::carrier::tcp::{self, Belongs};
 use orion_transport::carrier::vsock;
-use orion_transport::client::{self, Caller, Server};
+use orion_transport::channel::Channel;
+use orion_transport::client::{self, Caller, Greeted, Server};
 use orion_transport::proof::Token;
 use orion_transport::stream::{Frame, StreamHeader};
 use orion_wire::hello::{BELL_IN_PAGES, Start, Welcome, kind};
@@ -29,6 +30,8 @@ pub struct Carried {
 
 impl Carried {
     pub fn attach(server: &Server, token: &str) -> Result<Carried, String> {
+        // What is attacked lies behind the records of TLS, if there are any.
+        let way = Way::Plain;
         let connect = match server.host() {
             Some(address) => tcp::connector(address),
             None => {
@@ -36,18 +39,10 @@ impl Carried {
             }
         };
         let caller = Caller::new("orion-attack", Some(Token::new(token, "orion-attack")?));
-        // What is attacked lies behind the records of TLS, if there are any.
-        let way = Way::Plain;
         let socket = connect().map_err(|e| format!("connecting to {server} failed: {e}"))?;
         let mut channel = tcp::agree(server, socket, &way).map_err(|no| no.text)?;
-        let greeted = client::greet(server, &mut channel, &caller, false).map_err(|e| e.text)?;
-        let start = Start { heap_base: HEAP_BASE, pages: Pages::Mirrored, bell: BELL_IN_PAGES };
+        let greeted = begin(server, &mut channel, &caller)?;
         let failed = |e: std::io::Error| format!("starting a session with {server} failed: {e}");
-        channel.send_frame(kind::START, &start.encode(), &[]).map_err(failed)?;
-        match channel.recv_frame().map_err(failed)?.0 {
-            kind::STARTED => {}
-            other => return Err(format!("{server} answered the start with frame {other}")),
-        }
         let stream = TcpStream::from(channel.into_parts().0);
         let timeout = Some(Duration::from_millis(1));
         stream.set_read_timeout(timeout).and_then(|()| stream.set_write_timeout(timeout)).map_err(failed)?;
@@ -90,6 +85,18 @@ impl Carried {
             Ok(n) => n > 0,
             Err(e) => is_late(&e),
         }
+    }
+}
+
+/// Up to where the server has started the session.
+pub fn begin(server: &Server, channel: &mut Channel, caller: &Caller) -> Result<Greeted, String> {
+    let greeted = client::greet(server, channel, caller, false).map_err(|e| e.text)?;
+    let start = Start { heap_base: HEAP_BASE, pages: Pages::Mirrored, bell: BELL_IN_PAGES };
+    let failed = |e: std::io::Error| format!("starting a session with {server} failed: {e}");
+    channel.send_frame(kind::START, &start.encode(), &[]).map_err(failed)?;
+    match channel.recv_frame().map_err(failed)?.0 {
+        kind::STARTED => Ok(greeted),
+        other => Err(format!("{server} answered the start with frame {other}")),
     }
 }
 

@@ -7,6 +7,7 @@
 
 mod carried;
 mod client;
+mod device;
 mod field;
 mod files;
 mod generated;
@@ -53,6 +54,9 @@ enum What {
         /// Messages of one session
         #[arg(long, default_value_t = 600)]
         messages: u64,
+        /// Over one carrier only: shm, tcp, ivshmem, vsock, or one that is named behind -- [default: all of them]
+        #[arg(long)]
+        transport: Option<String>,
         /// More options for its oriond, such as an address of another carrier, which is attacked too
         #[arg(last = true, value_name = "OPTION")]
         serve: Vec<String>,
@@ -101,9 +105,10 @@ enum What {
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().what {
-        What::Run { oriond, seconds, seed, messages, serve } => {
+        What::Run { oriond, seconds, seed, messages, transport, serve } => {
             let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-            attack(&oriond, &serve, seconds, seed.unwrap_or(now.map_or(1, |t| t.as_secs())), messages)
+            let seed = seed.unwrap_or(now.map_or(1, |t| t.as_secs()));
+            attack(&oriond, transport.as_deref(), &serve, seconds, seed, messages)
         }
         What::Canary { oriond } => {
             crash_is_found(&oriond).and_then(|()| hole_is_found(&oriond)).and_then(|()| leases::canary(&oriond))
@@ -125,30 +130,51 @@ fn main() -> ExitCode {
     }
 }
 
-fn attack(oriond: &std::path::Path, serve: &[String], seconds: u64, seed: u64, messages: u64) -> Result<(), String> {
+fn attack(
+    oriond: &std::path::Path,
+    transport: Option<&str>,
+    serve: &[String],
+    seconds: u64,
+    seed: u64,
+    messages: u64,
+) -> Result<(), String> {
     println!("seed {seed}");
     let canary = format!("canary-{:016x}", random::Random::new(seed ^ 0x5eed).word());
     let kernel = kernel_log::Watch::start();
     let server = Oriond::start(oriond, serve, &[(server::CANARY, &canary)])?;
     let began = Instant::now();
+    let is_asked = |address: &&Server| transport.is_none_or(|asked| address.transport() == asked);
+    let addresses: Vec<&Server> = server.addresses().iter().filter(is_asked).collect();
+    if let (Some(asked), true) = (transport, addresses.is_empty()) {
+        let all: Vec<_> = server.addresses().iter().map(Server::transport).collect();
+        return Err(format!("--transport {asked} is none of {}", all.join(", ")));
+    }
     let mut witnesses = Vec::new();
-    for (i, address) in server.addresses().iter().enumerate() {
+    for (i, address) in addresses.iter().enumerate() {
         let child = start_witness(address, &server, seconds, seed + i as u64)?;
         witnesses.push((address.transport(), child));
     }
     let verbose = std::env::var_os("ORION_ATTACK_LOG").is_some();
     let mut findings = Vec::new();
     let (mut sessions, mut sent, mut succeeded, mut lost, mut unwatched) = (0u64, 0, 0, 0, 0);
+    let (mut by_device, mut written) = (0u64, 0);
     let mut last_messages = BTreeMap::new();
     let mut threads = BTreeSet::new();
     while began.elapsed() < Duration::from_secs(seconds) {
         let own = seed.wrapping_mul(1_000_003).wrapping_add(sessions);
-        let address = &server.addresses()[sessions as usize % server.addresses().len()];
+        let address = addresses[sessions as usize % addresses.len()];
         sessions += 1;
-        match session::run(address, server.token(), canary.as_bytes(), own, messages) {
+        let is_by_device = device::reaches(address) && sessions / addresses.len() as u64 % 2 == 1;
+        let ran = match is_by_device {
+            true => device::run(address, server.token(), own, messages),
+            false => session::run(address, server.token(), canary.as_bytes(), own, messages),
+        };
+        match ran {
             Ok(outcome) => {
-                sent += outcome.messages;
-                succeeded += outcome.succeeded;
+                match is_by_device {
+                    true => (by_device, written) = (by_device + 1, written + outcome.messages),
+                    false => (sent, succeeded) = (sent + outcome.messages, succeeded + outcome.succeeded),
+                }
                 lost += u64::from(outcome.lost);
                 if outcome.lost && verbose {
                     println!("lost {}", outcome.last.last().map_or("", String::as_str));
@@ -197,6 +223,9 @@ fn attack(oriond: &std::path::Path, serve: &[String], seconds: u64, seed: u64, m
         Err(why) => println!("{why}"),
     }
     println!("{sessions} sessions, {sent} messages, {succeeded} done, {lost} sessions ended for a broken rule");
+    if by_device > 0 {
+        println!("{by_device} of the sessions by a device, {written} writes");
+    }
     if unwatched > 0 {
         println!("{unwatched} sessions whose worker could not be looked into from here");
     }

@@ -536,6 +536,20 @@ impl Client {
         self.push(op, 0, body);
     }
 
+    /// Posts until nothing more goes for half a second: all is full that there is on the way to the worker.
+    pub fn post_until_full(&mut self, op: u16, body: &[u8]) {
+        let size = HEADER_BYTES + body.len();
+        let header = Header { size: size as u32, op, thread: self.thread, context: self.context, sequence: 0 }.encode();
+        let mut since = Instant::now();
+        while since.elapsed() < Duration::from_millis(500) {
+            if self.commands.push(&[&header, body]).expect("positions") {
+                since = Instant::now();
+            } else {
+                self.commands.wait_room(size, spin(), Duration::from_millis(100)).expect("positions");
+            }
+        }
+    }
+
     pub fn start(&mut self, op: u16, body: &[u8]) -> u64 {
         self.sequence += 1;
         self.push(op, self.sequence, body);

@@ -5,6 +5,8 @@
 
 mod activity;
 mod address;
+#[cfg(all(debug_assertions, feature = "rdma"))]
+mod broken_pair;
 mod budget;
 mod bulk;
 mod capture;

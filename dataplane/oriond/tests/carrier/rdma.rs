@@ -344,6 +344,18 @@ fn a_port_that_goes_down_ends_the_session_at_both_ends() {
 
 #[test]
 #[ignore = "it takes an RDMA device: dataplane/conformance/vm/rdma.sh has one"]
+fn what_a_device_is_is_said_with_what_it_has_and_is_not_used_of_rdma() {
+    let words = device().words();
+    let has_paging = ["on-demand paging none", "on-demand paging offered, not used"];
+    assert!(
+        words.starts_with("rxe0 port 1 (RoCE), GID ") && has_paging.iter().any(|has| words.ends_with(has)),
+        "{words}"
+    );
+    serving().wait_for_log(&["RDMA is offered", &words]);
+}
+
+#[test]
+#[ignore = "it takes an RDMA device: dataplane/conformance/vm/rdma.sh has one"]
 fn what_is_not_to_be_had_is_said_by_name_over_rdma() {
     for (wanted, words) in [
         ("mlx9_9", "there is no RDMA device mlx9_9 here; there are rxe0"),

@@ -13,6 +13,7 @@
 //! placing  which records             choice   which port             ends     what the ends tell each other
 //! works    what devices are asked    window   who may write, how much   pipe     how it is written
 //! verbs    devices and queue pairs   limits   how much, how often    device   verbs, or none
+//! breaking in tests: what fails
 //! ```
 //! Nothing encrypts what devices write: whoever can listen between them reads it. Nor does a device reach anything but
 //! the inbox and that ring: the heap is copied into and out of the inbox by the threads here and by oriond's engine, as
@@ -20,6 +21,8 @@
 
 // UNSAFETY: poll, recv, and copies into heap memory by address.
 
+#[cfg(all(debug_assertions, feature = "rdma"))]
+pub mod breaking;
 pub mod choice;
 mod device;
 pub mod ends;

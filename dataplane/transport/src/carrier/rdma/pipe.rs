@@ -15,7 +15,7 @@
 // only as a copy.
 
 use std::os::fd::RawFd;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Mutex, MutexGuard, OnceLock};
 
 use orion_ring::Reach;
 use orion_ring::control::placed_words;
@@ -36,6 +36,8 @@ pub struct Pipe {
     pair: Pair,
     out: Mutex<Out>,
     arrivals: Mutex<In>,
+    /// What was wrong with what has come.
+    broken: OnceLock<Death>,
 }
 
 /// A transport that gives up says so by this number (IBV_WC_RETRY_EXC_ERR, IBV_WC_RNR_RETRY_EXC_ERR).
@@ -64,7 +66,7 @@ fn note(out: &Out) -> u64 {
 
 impl Pipe {
     pub fn new(pair: Pair) -> Pipe {
-        Pipe { pair, out: Mutex::default(), arrivals: Mutex::default() }
+        Pipe { pair, out: Mutex::default(), arrivals: Mutex::default(), broken: OnceLock::new() }
     }
 
     /// Lets the other side write into this ring.
@@ -226,8 +228,16 @@ impl Pipe {
         Death::Cut(format!("{how} (here, {})", self.pair.state()))
     }
 
-    /// Takes note of what has come. True if anything has.
+    /// Takes note of what has come. True if anything has. What was wrong once is so for whoever looks afterwards: a
+    /// notice comes once, and an engine that was about to sleep leaves it to its next look.
     pub fn look(&self) -> Result<bool, Death> {
+        match self.broken.get() {
+            Some(death) => Err(death.clone()),
+            None => self.look_once().inspect_err(|death| drop(self.broken.set(death.clone()))),
+        }
+    }
+
+    fn look_once(&self) -> Result<bool, Death> {
         let mut arrivals = self.arrivals();
         let mut some = false;
         for _ in 0..NOTICES_MAX {
@@ -453,6 +463,19 @@ mod tests {
         assert!(death.contains("the queue pair is in error") && death.contains("rxe0 is up"), "{death}");
         let death = end_of(|| there.beat()).of("the client");
         assert!(death.contains("nothing acknowledged what was written to it within 8 s"), "{death}");
+    }
+
+    /// It had been lost where it came just as an engine went to sleep.
+    #[test]
+    #[ignore = "it takes an RDMA device: dataplane/conformance/vm/rdma.sh has one"]
+    fn a_notice_against_the_rules_is_found_by_whoever_looks_next_over_rdma() {
+        let [here, there] = ends();
+        let against = Notice::Placed(0).encode();
+        here.pair.post(&[Work { token: None, ..Work::bare(Some(against), 0) }]).expect("posting");
+        let seen = end_of(|| there.may_sleep().map(drop));
+        assert!(matches!(seen, Death::Broke(_)), "{seen:?}");
+        assert_eq!(there.look().expect_err("it was wrong"), seen);
+        assert_eq!(there.may_sleep().expect_err("it was wrong"), seen);
     }
 
     #[test]

@@ -13,6 +13,8 @@ use orion_ring::Reach;
 use orion_ring::control::PLACED_BYTES;
 use rdma_mummy_sys as sys;
 
+#[cfg(debug_assertions)]
+use super::breaking::Listed;
 use super::choice::{VerbsPort, mtu_bytes, mtu_number};
 use super::ends::{End, RingEnd};
 use super::limits::{
@@ -42,6 +44,8 @@ pub struct Device {
     is_ethernet: bool,
     service_level: u8,
     pkey_index: u16,
+    /// It finds pages when it needs them. Nothing is registered so.
+    has_paging: bool,
 }
 
 // SAFETY: libibverbs lets any thread use a context, several at a time.
@@ -131,6 +135,7 @@ impl Device {
             is_ethernet: false,
             service_level: wanted.service_level,
             pkey_index: wanted.pkey_index,
+            has_paging: false,
         };
         // SAFETY: all-zero is valid for plain numbers; the call fills it.
         let mut device: sys::ibv_device_attr = unsafe { std::mem::zeroed() };
@@ -138,6 +143,7 @@ impl Device {
         if unsafe { sys::ibv_query_device(context.as_ptr(), &mut device) } != 0 {
             return Err(format!("asking RDMA device {} what it is failed: {}", open.name, last_error()));
         }
+        open.has_paging = open.finds_pages();
         let ports = match wanted.port {
             Some(port) => port..=port,
             None => 1..=device.phys_port_cnt,
@@ -151,6 +157,21 @@ impl Device {
             }
         }
         Err(objections.join("; "))
+    }
+
+    /// Whether reliable connections of it may read and write memory that is not locked. A provider that cannot be asked
+    /// has none.
+    fn finds_pages(&self) -> bool {
+        use sys::ibv_odp_transport_cap_bits as caps;
+        // SAFETY: all-zero is valid for plain numbers; the context is open.
+        unsafe {
+            let mut all: sys::ibv_device_attr_ex = std::mem::zeroed();
+            if sys::ibv_query_device_ex(self.context.as_ptr(), std::ptr::null(), &mut all) != 0 {
+                return false;
+            }
+            let wanted = caps::IBV_ODP_SUPPORT_WRITE.0 | caps::IBV_ODP_SUPPORT_READ.0;
+            all.odp_caps.per_transport_caps.rc_odp_caps & wanted == wanted
+        }
     }
 
     fn attributes(&self) -> io::Result<sys::ibv_port_attr> {
@@ -232,7 +253,9 @@ impl Device {
         let kind = if self.is_ethernet { "RoCE" } else { "InfiniBand" };
         let gid = std::net::Ipv6Addr::from(self.gid);
         let gid = gid.to_ipv4_mapped().map_or_else(|| gid.to_string(), |ip| ip.to_string());
-        format!("{name} port {port} ({kind}), GID {gid_index} ({gid}), MTU {}", mtu_bytes(self.mtu))
+        let paging = if self.has_paging { "offered, not used" } else { "none" };
+        let mtu = mtu_bytes(self.mtu);
+        format!("{name} port {port} ({kind}), GID {gid_index} ({gid}), MTU {mtu}, on-demand paging {paging}")
     }
 
     /// How its port is doing now.
@@ -344,6 +367,8 @@ struct Offered {
 /// session's ring that the other side writes into: its keys lead nowhere else, and end with it.
 // Fields are dropped in their order, which is the one that libibverbs wants.
 pub struct Pair {
+    #[cfg(debug_assertions)]
+    _listed: Listed,
     qp: Owned<sys::ibv_qp>,
     sent: Owned<sys::ibv_cq>,
     arrived: Owned<sys::ibv_cq>,
@@ -418,6 +443,8 @@ impl Pair {
             let nonce = fresh_nonce().map_err(|e| format!("reading random bytes failed: {e}"))?;
             let first_psn = u32::from_le_bytes([nonce[0], nonce[1], nonce[2], 0]);
             let pair = Pair {
+                #[cfg(debug_assertions)]
+                _listed: Listed::new(qp.get()),
                 qp,
                 sent,
                 arrived,
@@ -464,11 +491,22 @@ impl Pair {
         match unsafe { sys::ibv_modify_qp(self.qp.get(), attributes, mask as i32) } {
             0 => Ok(()),
             e => Err(format!(
-                "making a queue pair of RDMA device {} {to} failed: {}; {}",
+                "making a queue pair of RDMA device {} {to} failed: {}{}; {}",
                 self.device.name,
                 io::Error::from_raw_os_error(e),
+                if self.is_in_error() { ", for the queue pair is in error" } else { "" },
                 self.device.state()
             )),
+        }
+    }
+
+    fn is_in_error(&self) -> bool {
+        // SAFETY: all-zero is valid for plain numbers; the queue pair is there, and both are filled by the call.
+        unsafe {
+            let (mut attributes, mut made): (sys::ibv_qp_attr, sys::ibv_qp_init_attr) = std::mem::zeroed();
+            let mask = sys::ibv_qp_attr_mask::IBV_QP_STATE.0 as i32;
+            let done = sys::ibv_query_qp(self.qp.get(), &mut attributes, mask, &mut made);
+            done == 0 && attributes.qp_state == sys::ibv_qp_state::IBV_QPS_ERR
         }
     }
 

@@ -29,6 +29,8 @@ pub fn open(settings: &Settings) -> Result<Vec<Box<dyn Listener>>, String> {
     let security = settings.security_of(&format!("{address} for RDMA"))?;
     let device = Device::open(wanted).map_err(|why| format!("--rdma {address} is not to be had: {why}"))?;
     let socket = bind(*address).map_err(|e| format!("listening on {address} failed: {e}"))?;
+    #[cfg(all(debug_assertions, feature = "rdma"))]
+    orion_transport::carrier::rdma::breaking::begin_if_asked().map_err(|e| format!("starting a thread failed: {e}"))?;
     info!(device = device.words(), %address, "RDMA is offered");
     if !address.ip().is_loopback() {
         warn!("what sessions over RDMA move is not encrypted: whoever can listen on its network reads it");
