@@ -150,13 +150,13 @@ fn carriers_are_named_in_their_folders_only() {
     assert!(named.is_empty(), "carriers named outside their folders:\n{}", named.join("\n"));
 }
 
-/// A promise is worth the test that keeps it: each row of SPECIFICATION.md names one that exists.
 /// Beside a capture the driver must be asked in another mode: `Captures::ask_event` and `ask_stream` see to that. The
 /// trial of preemption is over before there is a client.
 #[test]
 fn the_worker_asks_the_driver_about_events_and_streams_in_one_place() {
     let worker = Path::new("dataplane/oriond/src/worker");
-    let allowed = ["state/captures.rs", "calls/event.rs", "calls/stream.rs", "driver/preemption.rs"].map(|file| worker.join(file));
+    let allowed = ["state/captures.rs", "calls/event.rs", "calls/stream.rs", "driver/preemption.rs"]
+        .map(|file| worker.join(file));
     let asks = |text: &str| ["river.cuEventQuery(", "river.cuStreamQuery("].iter().any(|call| text.contains(call));
     let asking: Vec<PathBuf> =
         sources(&["rs"]).filter(|(path, text)| path.starts_with(worker) && asks(text)).map(|(path, _)| path).collect();
@@ -164,6 +164,7 @@ fn the_worker_asks_the_driver_about_events_and_streams_in_one_place() {
     assert_eq!(asking.len(), allowed.len(), "{asking:?}");
 }
 
+/// A promise is worth the test that keeps it: each row of SPECIFICATION.md names one that exists.
 #[test]
 fn every_promise_names_a_test_that_exists() {
     let promises = std::fs::read_to_string(root().join("SPECIFICATION.md")).expect("SPECIFICATION.md exists");
