@@ -29,7 +29,7 @@ use crate::worker::state::gate::{
     orders, stays_on_the_device, waits_for_values,
 };
 use crate::worker::state::graphs::HostNodes;
-use crate::worker::state::preemptor::OFF_AFTER_NS;
+use crate::worker::state::preemptor::off_after_ns;
 
 /// A session keeps its lease over a pause as short as this: who waits for a kernel sends the next one soon.
 const GRACE_NS: u64 = 50_000;
@@ -455,7 +455,7 @@ impl Session {
             gate.looks_at_turn(index, now);
             return;
         }
-        gate.places[index].is_over_since_ns = None;
+        (gate.places[index].is_over_since_ns, gate.places[index].in_vain) = (None, 0);
         if !said.busy {
             return;
         }
@@ -527,6 +527,7 @@ impl Session {
         if !passed.is_empty() {
             place.stuck_since_ns = None;
             place.progress_ns = now;
+            place.in_vain = 0;
         }
         gate.seat(index).has_done(done);
         passed.into_iter().for_each(|event| self.return_event(event));
@@ -607,9 +608,10 @@ impl Gate {
             place.is_over_since_ns = None;
             return;
         }
-        if now - *place.is_over_since_ns.get_or_insert(now) >= OFF_AFTER_NS {
+        let over_ns = *place.is_over_since_ns.get_or_insert(now);
+        if now - over_ns >= off_after_ns(place.in_vain, over_ns) {
             place.is_over_since_ns = None;
-            preemptor.take_off();
+            place.in_vain += u32::from(preemptor.take_off());
         }
     }
 

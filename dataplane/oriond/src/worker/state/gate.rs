@@ -537,6 +537,8 @@ pub struct Place {
     pub was_free: bool,
     /// Since when its turn is over although the GPU works for it.
     pub is_over_since_ns: Option<u64>,
+    /// How often its work was taken off the GPU since something of it last ended.
+    pub in_vain: u32,
 }
 
 impl Place {

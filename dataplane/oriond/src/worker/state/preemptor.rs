@@ -16,11 +16,26 @@ use crate::worker::driver::preemption::Preemption;
 
 /// A session whose GPU works for it for so long after its turn is taken off it. What is over sooner costs the others
 /// less so: off and on again takes an H200 0.75 ms.
-pub const OFF_AFTER_NS: u64 = 2_000_000;
+const OFF_AFTER_NS: u64 = 2_000_000;
+/// Kernels that wait for each other on two GPUs come no further but while both have their turns, and turns of the same
+/// length may miss each other for seconds. So whose work was taken off so often and nothing of it has ended stays on
+/// for longer, now more and now less, and up to a little before it would be passed by.
+const IN_VAIN_MAX: u32 = 64;
+const LONGER_NS_MAX: u64 = 7_000_000;
 /// Without an arbiter that lives nobody is waited for any longer.
 const PATIENCE_NS: u64 = 250_000_000;
 /// How often whoever waits for a turn looks whether the arbiter lives.
 const LOOK: Duration = Duration::from_millis(50);
+
+/// How long a session's work may go on after a turn that ended at `over_ns`, when it was taken off so often in vain.
+pub fn off_after_ns(in_vain: u32, over_ns: u64) -> u64 {
+    if in_vain < IN_VAIN_MAX {
+        return OFF_AFTER_NS;
+    }
+    // Nobody else has the same nanosecond.
+    let random = over_ns.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+    OFF_AFTER_NS + random % LONGER_NS_MAX
+}
 
 /// Of a session with one GPU, whose seat is the first.
 pub struct Preemptor {
@@ -50,22 +65,23 @@ impl Preemptor {
         self.is_off.load(Ordering::Acquire) != 0
     }
 
-    /// The executor's: its turn is over, and the GPU still works for it.
-    pub fn take_off(&self) {
+    /// The executor's: its turn is over, and the GPU still works for it. Answers whether it does not any more.
+    pub fn take_off(&self) -> bool {
         if self.is_off() || self.is_broken.load(Ordering::Relaxed) {
-            return;
+            return self.is_off();
         }
         if let Err(why) = self.preemption.stop() {
             self.is_broken.store(true, Ordering::Relaxed);
             lines::warn(&format!("work that goes on after its turn cannot be taken off the GPU any more: {why}"));
             // Some of it may have been.
             let _ = self.preemption.resume();
-            return;
+            return false;
         }
         self.seat().is_taken_off(true, now_ns());
         self.bell.ring();
         self.is_off.store(1, Ordering::Release);
         futex::wake(&self.is_off, Among::Threads);
+        true
     }
 
     fn run(&self) {
@@ -103,5 +119,20 @@ impl Preemptor {
         self.seat().is_taken_off(false, now_ns());
         self.is_off.store(0, Ordering::Release);
         self.bell.ring();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_comes_no_further_stays_on_for_longer_now_more_and_now_less() {
+        assert!((0..1000).all(|over_ns| off_after_ns(IN_VAIN_MAX - 1, over_ns) == OFF_AFTER_NS));
+        let longer: Vec<u64> =
+            (0..1000).map(|turn| off_after_ns(IN_VAIN_MAX, turn * 20_000_000) - OFF_AFTER_NS).collect();
+        assert!(longer.iter().all(|ns| *ns < LONGER_NS_MAX));
+        let parts = longer.chunks(100).map(|some| some.iter().filter(|ns| **ns < LONGER_NS_MAX / 2).count());
+        assert!(parts.clone().all(|few| (25..75).contains(&few)), "{:?}", parts.collect::<Vec<_>>());
     }
 }
