@@ -149,6 +149,28 @@ impl Session {
         }
     }
 
+    /// Likewise what is off the GPU waits for the lease, if no command does.
+    fn tell_of_being_off(&mut self, gate: &mut Gate) {
+        let is_off = gate.is_off();
+        let is_at_limit = is_off && gate.seat(0).of_arbiter.is_at_limit.load(Ordering::Relaxed) != 0;
+        let Some(place) = gate.places.first_mut().filter(|place| is_off || place.off_told_until_ns.is_some()) else {
+            return;
+        };
+        place.is_off_by_limit |= is_at_limit;
+        let now = now_ns();
+        let waited_ns = now - *place.off_told_until_ns.get_or_insert(now);
+        if is_off && waited_ns <= TOLD_EACH_NS && !place.said.wants {
+            return;
+        }
+        place.off_told_until_ns = is_off.then_some(now);
+        let by_others = !std::mem::take(&mut place.is_off_by_limit);
+        if !place.said.wants && waited_ns > 0 {
+            self.stats.held_back(by_others, waited_ns);
+            gate.seat(0).waited(waited_ns);
+            self.tell_of_time(gate);
+        }
+    }
+
     /// What the arbiters have counted goes to where it is told.
     fn tell_of_time(&self, gate: &Gate) {
         let seats = (0..gate.places.len()).map(|index| &gate.seat(index).of_arbiter);
@@ -427,6 +449,7 @@ impl Session {
     /// waits for the lease, for a while.
     pub fn look_at_gate(&mut self, may_wait: Option<Duration>) {
         let Some(mut gate) = self.gate.take() else { return };
+        self.tell_of_being_off(&mut gate);
         for index in 0..gate.places.len() {
             if gate.places[index].has_work() && !gate.is_off() {
                 self.look_at_place(&mut gate, index);

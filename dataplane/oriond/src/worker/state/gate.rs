@@ -537,6 +537,10 @@ pub struct Place {
     pub was_free: bool,
     /// Since when its turn is over although the GPU works for it.
     pub is_over_since_ns: Option<u64>,
+    /// Since when what it has begun is off the GPU, as far as that was not told yet, and whether its own limit was the
+    /// reason at some time.
+    pub off_told_until_ns: Option<u64>,
+    pub is_off_by_limit: bool,
     /// How often its work was taken off the GPU since something of it last ended.
     pub in_vain: u32,
 }
