@@ -488,8 +488,8 @@ fn part_of(server: &Oriond, session: u64, names: &[&str]) -> Vec<u64> {
 }
 
 /// A kernel of many turns is off the GPU while others have theirs, and while its session's own limit says so: it ends
-/// right, and of the time that it took the session has had no more than its part. How long it takes alone is no measure:
-/// on a busy machine it has no core for most of that.
+/// right, and of the time that it took the session has had no more than its part. How long it takes alone is no
+/// measure: on a busy machine it has no core for most of that.
 #[test]
 fn a_kernel_that_goes_on_after_its_turn_is_taken_off_the_gpu_and_ends_right() {
     const TURNS: u64 = 3_000_000;
