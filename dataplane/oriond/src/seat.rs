@@ -27,6 +27,9 @@ pub mod grant {
     pub const TOGETHER: u32 = 4;
 }
 
+/// Without an arbiter that lives nobody is waited for any longer.
+pub const PATIENCE_NS: u64 = 250_000_000;
+
 /// A lease without an end.
 pub const UNTIL_TOLD: u64 = u64::MAX;
 

@@ -84,8 +84,8 @@ struct Warm {
     budget: budget::Budget,
     /// What telling of a command costs.
     stats_cost: u64,
-    /// Whether kernels can be taken off the GPU before they have ended, and otherwise why not.
-    preemption: Result<Preemption, String>,
+    /// Where kernels may be taken off the GPU before they have ended: whether they can, and otherwise why not.
+    preemption: Option<Result<Preemption, String>>,
 }
 
 impl Warm {
@@ -122,11 +122,10 @@ impl Warm {
             let primary = HashMap::from([(0, context)]);
             let files = driver::load_late_libraries(&options.driver, &options.profiler());
             // After its compiler is there, and before the driver's memory is counted.
-            let preemption = match options.preempts {
-                true => Preemption::proved(driver, driver::is_software(&options.driver))
-                    .map_err(|why| format!("taking a kernel off the GPU and letting it go on failed: {why}"))?,
-                false => Err("--preemption is off".to_owned()),
-            };
+            let prove = || Preemption::proved(driver, driver::is_software(&options.driver));
+            let preemption = options.preempts.then(prove).transpose().map_err(|why| {
+                format!("taking a kernel off the GPU and letting it go on failed: {why}; --preemption off does without")
+            })?;
             let budget = budget::Budget::new(driver, &options.driver, &devices, options.host_memory_bytes)?;
             let stats_cost =
                 Recorder::cost_picoseconds().map_err(|e| format!("making a page for statistics failed: {e}"))?;
@@ -328,11 +327,26 @@ fn seats(fds: &mut Vec<OwnedFd>) -> Result<(Page, Bell), String> {
 }
 
 /// The gate between the ring and the driver, where the session has a share.
-fn gate(page: Page, bell: Bell, devices: &[CUdevice], preemption: Result<Preemption, String>) -> Result<Gate, String> {
-    if let Err(why) = &preemption {
-        lines::debug(&format!("work that goes on after its turn is not taken off the GPU: {why}"));
+fn gate(
+    page: Page,
+    bell: Bell,
+    devices: &[CUdevice],
+    preemption: Option<Result<Preemption, String>>,
+) -> Result<Gate, String> {
+    // Channels do not say which of several GPUs is meant.
+    let has_several = devices.iter().any(|device| *device != devices[0]);
+    let preemption = match preemption {
+        Some(Ok(_)) if has_several => Some(Err("it has several GPUs".to_owned())),
+        other => other,
+    };
+    if let Some(Err(why)) = &preemption {
+        lines::warn(&format!(
+            "kernels of this session that go on after its turn are not taken off the GPU ({why}), and what it has had \
+             too much is paid back; with --preemption off nothing is said of that"
+        ));
     }
-    Gate::new(page, bell, devices, preemption.ok()).map_err(|e| format!("starting a thread for turns failed: {e}"))
+    Gate::new(page, bell, devices, preemption.and_then(Result::ok))
+        .map_err(|e| format!("starting a thread for turns failed: {e}"))
 }
 
 /// What comes with the assignment of some sessions only.

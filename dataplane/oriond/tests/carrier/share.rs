@@ -231,6 +231,7 @@ fn sessions_with_two_gpus_wait_for_each_of_them_by_itself() {
     });
     assert!(counts.iter().all(|count| *count > 0), "{counts:?}");
     drop(programs);
+    server.wait_for_log(&["not taken off the GPU (it has several GPUs)", "--preemption off"]);
     for (session, gpu, works) in [(1, 0, true), (1, 1, false), (2, 0, false), (2, 1, true)] {
         let words = format!("session={session} gpu={gpu} share=50 used_ms=");
         server.wait_for_log(&["the session's part of the GPU's time", &words]);

@@ -21,7 +21,7 @@ use orion_wire::message::graph_exec::GraphLaunch;
 use orion_wire::record::{Header, op};
 
 use crate::lines;
-use crate::seat::{OfArbiter, UNTIL_TOLD, grant, now_ns};
+use crate::seat::{OfArbiter, PATIENCE_NS, UNTIL_TOLD, grant, now_ns};
 use crate::worker::out::arrivals::SpareEvent;
 use crate::worker::session::Session;
 use crate::worker::state::gate::{
@@ -33,8 +33,6 @@ use crate::worker::state::preemptor::off_after_ns;
 
 /// A session keeps its lease over a pause as short as this: who waits for a kernel sends the next one soon.
 const GRACE_NS: u64 = 50_000;
-/// Without an arbiter that lives nobody is waited for any longer.
-const PATIENCE_NS: u64 = 250_000_000;
 /// What the GPU has ahead may itself wait for a command that is held back.
 const STUCK_NS: u64 = 20_000_000;
 /// Likewise of one that waits for the lease, where a host function has not returned, and where only a kernel could wait

@@ -570,7 +570,7 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// `preemption` where kernels can be taken off the GPUs.
+    /// `preemption` where there is one GPU, and kernels can be taken off it.
     pub fn new(page: Page, bell: Bell, vgpus: &[CUdevice], preemption: Option<Preemption>) -> io::Result<Gate> {
         let mut devices: Vec<CUdevice> = Vec::new();
         for device in vgpus {
@@ -580,8 +580,6 @@ impl Gate {
         }
         let places = devices.iter().map(|_| Place::default()).collect();
         let (page, bell) = (Arc::new(page), Arc::new(bell));
-        // Channels do not say which of several GPUs is meant.
-        let preemption = preemption.filter(|_| devices.len() == 1);
         let preemptor = preemption.map(|how| Preemptor::start(how, page.clone(), bell.clone())).transpose()?;
         let (times, seat_of, order, value_waits) = Default::default();
         Ok(Gate { page, bell, preemptor, devices, places, times, seat_of, order, value_waits })

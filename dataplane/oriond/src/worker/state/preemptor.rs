@@ -11,7 +11,7 @@ use std::time::Duration;
 use orion_ring::futex::{self, Among};
 
 use crate::lines;
-use crate::seat::{Bell, Page, Seat, grant, now_ns};
+use crate::seat::{Bell, PATIENCE_NS, Page, Seat, grant, now_ns};
 use crate::worker::driver::preemption::Preemption;
 
 /// A session whose GPU works for it for so long after its turn is taken off it. What is over sooner costs the others
@@ -22,8 +22,6 @@ const OFF_AFTER_NS: u64 = 2_000_000;
 /// for longer, now more and now less, and up to a little before it would be passed by.
 const IN_VAIN_MAX: u32 = 64;
 const LONGER_NS_MAX: u64 = 7_000_000;
-/// Without an arbiter that lives nobody is waited for any longer.
-const PATIENCE_NS: u64 = 250_000_000;
 /// How often whoever waits for a turn looks whether the arbiter lives.
 const LOOK: Duration = Duration::from_millis(50);
 
