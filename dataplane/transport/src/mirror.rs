@@ -9,7 +9,9 @@
 //! **Order.** A program writes data, then a flag. A scan that passed the data before it was written may see the flag,
 //! so what a scan finds is sent only after a further scan has found no other place changed: then everything that was
 //! written before the flag is among it. Words that changed from one scan to the next were still being written; they
-//! go last, as the scan before saw them. Of what was found together the order is not known: see [`in_order`].
+//! go last, as the scan before saw them. Of what was found together the order is not known: see [`in_order`]. But a word
+//! that a stream writes, or waits for, is known to tell of others: it goes behind all that is found with it, see
+//! [`Mirror::name_flag`].
 //!
 //! Of much memory no two scans are alike while a program streams through it. Flags lie apart from the bulk of the data,
 //! in lines of which only a part changes, and such *sparse* lines are few. They are read before the rest is scanned,
@@ -52,6 +54,8 @@ const WRITING_MAX: u32 = 4;
 const READS_MAX: usize = 32;
 /// Scans until what one found is sent although others found more.
 const SCANS_MAX: usize = 4;
+/// Words known as flags at a time. Whoever names more has forgotten the ones that were named first.
+const FLAGS_MAX: usize = 1024;
 /// Of runs in one patch, a quarter of the longest record. A word that changed alone takes 32 bytes of it.
 const PATCH_BYTES_MAX: u64 = 64 << 10;
 const WORD: u64 = 8;
@@ -211,6 +215,40 @@ pub struct Mirror {
     in_vain: bool,
     /// Looks in a row that found nothing but lines in the middle of being written.
     writing: u32,
+    flags: Flags,
+}
+
+/// Words that tell of others, by address, and in the order in which they were last named.
+#[derive(Default)]
+struct Flags {
+    named: BTreeMap<u64, u64>,
+    in_order: BTreeMap<u64, u64>,
+    count: u64,
+}
+
+impl Flags {
+    const NONE: Flags = Flags { named: BTreeMap::new(), in_order: BTreeMap::new(), count: 0 };
+
+    fn name(&mut self, offset: u64) {
+        self.count += 1;
+        if let Some(before) = self.named.insert(offset, self.count) {
+            self.in_order.remove(&before);
+        }
+        self.in_order.insert(self.count, offset);
+        if self.named.len() > FLAGS_MAX
+            && let Some((_, offset)) = self.in_order.pop_first()
+        {
+            self.named.remove(&offset);
+        }
+    }
+
+    fn forget(&mut self, first: u64, end: u64) {
+        let gone: Vec<(u64, u64)> = self.named.range(first..end).map(|(offset, count)| (*offset, *count)).collect();
+        for (offset, count) in gone {
+            self.named.remove(&offset);
+            self.in_order.remove(&count);
+        }
+    }
 }
 
 impl Mirror {
@@ -229,6 +267,7 @@ impl Mirror {
             took: Duration::ZERO,
             in_vain: true,
             writing: 0,
+            flags: Flags::NONE,
         }
     }
 
@@ -302,7 +341,37 @@ impl Mirror {
     }
 
     pub fn remove(&mut self, offset: u64) {
-        self.ranges.remove(&offset);
+        if let Some(m) = self.ranges.remove(&offset) {
+            self.flags.forget(offset, offset + m.bytes);
+        }
+    }
+
+    /// These bytes, of at most two words, tell of what was written before them: a stream writes them or waits for them.
+    /// When they have changed they go behind everything that is found with them; of several such words, the one that was
+    /// named last goes last. Bytes that are not kept in step are passed over.
+    pub fn name_flag(&mut self, range: HeapRange) {
+        let first = range.offset / WORD * WORD;
+        for offset in (first..range.offset + range.bytes).step_by(WORD as usize).take(2) {
+            let Some((base, m)) = self.ranges.range_mut(..=offset).next_back() else { continue };
+            if offset < base + m.bytes {
+                let line = ((offset - base) / LINE) as usize;
+                m.sparse[line / 64] |= 1 << (line % 64);
+                self.flags.name(offset);
+            }
+        }
+    }
+
+    /// As [`in_order`], and behind it the words that are known to tell of others.
+    fn in_order(&self, mut changes: Vec<Change>) -> Vec<Change> {
+        if self.flags.named.is_empty() {
+            return in_order(changes);
+        }
+        let named = |change: &Change| self.flags.named.get(&change.offset).copied();
+        let mut flags: Vec<Change> = changes.extract_if(.., |change| named(change).is_some()).collect();
+        flags.sort_by_key(named);
+        let mut all = in_order(changes);
+        all.extend(flags);
+        all
     }
 
     /// A carrier begins to write a range: until it has arrived, what differs there is no change of this side's.
@@ -377,8 +446,8 @@ impl Mirror {
             return patches;
         }
         let (first, then) = self.cut(|m| m.scan(heap, |_| true));
-        self.encode(in_order(first), notice, &mut patches);
-        self.encode(in_order(then), notice, &mut patches);
+        self.encode(self.in_order(first), notice, &mut patches);
+        self.encode(self.in_order(then), notice, &mut patches);
         patches
     }
 
@@ -406,18 +475,18 @@ impl Mirror {
             if is_new && left > 0 {
                 continue;
             }
-            self.encode(in_order(dense), notice, patches);
+            self.encode(self.in_order(dense), notice, patches);
             match scope {
                 // The next look reads the new ones with the others.
                 Scope::Live if is_new => flags = Default::default(),
-                _ => self.encode(in_order(sparse), notice, patches),
+                _ => self.encode(self.in_order(sparse), notice, patches),
             }
             writing = unfinished;
             break;
         }
         let (first, then) = flags;
-        self.encode(in_order(first), notice, patches);
-        self.encode(in_order(then), notice, patches);
+        self.encode(self.in_order(first), notice, patches);
+        self.encode(self.in_order(then), notice, patches);
         self.writing = if patches.is_empty() && !writing.is_empty() { self.writing + 1 } else { 0 };
         if scope == Scope::All || self.writing > WRITING_MAX {
             self.writing = 0;
@@ -485,7 +554,7 @@ impl Mirror {
         for base in large {
             let mut found = Vec::new();
             self.scan_range(heap, base, &mut found);
-            self.encode(in_order(found), notice, &mut patches);
+            self.encode(self.in_order(found), notice, &mut patches);
         }
         patches
     }
@@ -509,9 +578,10 @@ impl Mirror {
     ///
     /// It is not given up sooner, because this can be wrong. Example: a kernel writes 7 beside a counter into one
     /// word, then sets a flag elsewhere. The word differs in every scan. The flag, which only the later scan has
-    /// seen, is sent; the word goes with the earlier scan's value, in which the 7 may be missing.
+    /// seen, is sent; the word goes with the earlier scan's value, in which the 7 may be missing. A word that is known as
+    /// a flag goes as the scan before those two has seen it, if it has: what it tells of is in both of them.
     fn cut(&self, mut scan: impl FnMut(&Mirror) -> Vec<Change>) -> (Vec<Change>, Vec<Change>) {
-        let mut before = scan(self);
+        let (mut earlier, mut before) = (Vec::new(), scan(self));
         if before.is_empty() {
             return Default::default();
         }
@@ -519,14 +589,24 @@ impl Mirror {
             // No load of the next scan may be earlier than one of this.
             fence(Ordering::SeqCst);
             let now = scan(self);
-            if left > 0 && now != before {
-                before = now;
+            if now == before {
+                return (now, Vec::new());
+            }
+            if left > 0 {
+                earlier = std::mem::replace(&mut before, now);
                 continue;
             }
             let (mut same, mut moving) = (Vec::new(), Vec::new());
+            let seen_by = |scan: &[Change], change: &Change| {
+                scan.binary_search_by_key(&change.offset, |seen| seen.offset).ok().map(|i| scan[i])
+            };
             for change in now {
-                match before.binary_search_by_key(&change.offset, |b| b.offset) {
-                    Ok(i) if before[i] != change => moving.push(before[i]),
+                if self.flags.named.contains_key(&change.offset) {
+                    moving.extend(seen_by(&earlier, &change));
+                    continue;
+                }
+                match seen_by(&before, &change) {
+                    Some(seen) if seen != change => moving.push(seen),
                     // Also what is new to the last scan of all.
                     _ => same.push(change),
                 }
@@ -1269,6 +1349,67 @@ mod tests {
             [72, 80, 88, 64, 96, 0]
         );
         assert_eq!(order(vec![change(0, 1), change(8, wide), change(16, wide)]), [8, 16, 0]);
+    }
+
+    /// A flag may lie before its data and change in as many bytes.
+    #[test]
+    fn a_word_that_is_known_as_a_flag_comes_behind_all_else_and_the_last_one_named_last() {
+        let order = |mirror: &Mirror, changes: Vec<Change>| {
+            mirror.in_order(changes).iter().map(|c| c.offset - RANGE.offset).collect::<Vec<_>>()
+        };
+        let at = |i: u64, value| change(RANGE.offset + i, value);
+        let flag = |i: u64| HeapRange { offset: RANGE.offset + i, bytes: 4 };
+        let changes = || vec![at(0, 1), at(256, 1), at(512, 1), at(1024, u64::MAX)];
+        let mut mirror = end(Side::Worker).mirror;
+        assert_eq!(order(&mirror, changes()), [1024, 0, 256, 512]);
+        mirror.name_flag(flag(0));
+        assert_eq!(order(&mirror, changes()), [1024, 256, 512, 0]);
+        mirror.name_flag(flag(512));
+        assert_eq!(order(&mirror, changes()), [1024, 256, 0, 512]);
+        // The other half of a word is the word.
+        mirror.name_flag(flag(4));
+        assert_eq!(order(&mirror, changes()), [1024, 256, 512, 0]);
+        // What is not kept in step is none, nor what is kept so no more.
+        mirror.name_flag(HeapRange { offset: RANGE.offset + RANGE.bytes, bytes: 4 });
+        assert_eq!(mirror.flags.named.len(), 2);
+        mirror.remove(RANGE.offset);
+        assert!(mirror.flags.named.is_empty() && mirror.flags.in_order.is_empty());
+    }
+
+    #[test]
+    fn of_flags_without_end_the_newest_are_known() {
+        let memory = Memory::create(Layout { heap_bytes: 1 << 20 }).unwrap();
+        let heap = memory.map_heap(None).unwrap();
+        let mut mirror = Mirror::new(Side::Client);
+        mirror.add(&heap, HeapRange { offset: 0, bytes: 1 << 20 }).unwrap();
+        (0..2 * FLAGS_MAX as u64).for_each(|i| mirror.name_flag(HeapRange { offset: 8 * i, bytes: 8 }));
+        assert_eq!((mirror.flags.named.len(), mirror.flags.in_order.len()), (FLAGS_MAX, FLAGS_MAX));
+        assert_eq!(mirror.flags.named.first_key_value().map(|(offset, _)| *offset), Some(8 * FLAGS_MAX as u64));
+    }
+
+    /// Something counts meanwhile, so that no two scans agree. The data of the flag at 8 is written between the last two.
+    #[test]
+    fn a_known_flag_goes_as_it_was_when_all_that_it_tells_of_was_there() {
+        let mut end = end(Side::Worker);
+        let (data, count, flag) = (RANGE.offset + 64, RANGE.offset + 128, RANGE.offset + 8);
+        end.mirror.name_flag(HeapRange { offset: flag, bytes: 8 });
+        let cut = |mirror: &Mirror, flag_in: &[u64], data_in: &[u64]| {
+            let mut scans = 0;
+            mirror.cut(|_| {
+                scans += 1;
+                let seen = |values: &[u64], offset| {
+                    let from = SCANS_MAX + 1 - values.len();
+                    (scans as usize > from).then(|| change(offset, values[scans as usize - 1 - from]))
+                };
+                seen(flag_in, flag).into_iter().chain(seen(data_in, data)).chain([change(count, scans)]).collect()
+            })
+        };
+        let counted = change(count, SCANS_MAX as u64);
+        // New to the last scan, or the last two: another look finds it.
+        assert_eq!(cut(&end.mirror, &[1], &[7]), (vec![change(data, 7)], vec![counted]));
+        assert_eq!(cut(&end.mirror, &[1, 1], &[7]), (vec![change(data, 7)], vec![counted]));
+        // Seen by the scan before those, so its data is in both.
+        assert_eq!(cut(&end.mirror, &[1, 1, 2], &[7, 7]), (vec![change(data, 7)], vec![change(flag, 1), counted]));
     }
 
     #[test]

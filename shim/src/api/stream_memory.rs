@@ -7,18 +7,18 @@ use orion_cuda::sys::*;
 use orion_wire::message::address::ClaimedDevice;
 use orion_wire::message::calls;
 
-use crate::memory::in_step::{before_access, before_launch, note, note_words};
+use crate::memory::in_step::{before_flag, before_launch, note, note_words};
 use crate::session::attached::session;
 use crate::session::call::post;
 
 /// As the row says; the driver's own limit is not known.
 const OPERATIONS_MAX: usize = 256;
 
-fn one(addr: CUdeviceptr, value: u64, op: u16, encode: impl FnOnce(&mut Vec<u8>)) -> CUresult {
+fn one(addr: CUdeviceptr, bytes: usize, value: u64, op: u16, encode: impl FnOnce(&mut Vec<u8>)) -> CUresult {
     match session() {
         Ok(s) => {
             note_words(s, &value.to_le_bytes());
-            before_access(s, addr);
+            before_flag(s, addr, bytes as u64);
         }
         Err(code) => return code,
     }
@@ -31,7 +31,7 @@ macro_rules! one_value {
         /// None beyond the C ABI.
         pub unsafe fn $name(stream: CUstream, addr: CUdeviceptr, value: $value, flags: u32) -> CUresult {
             let q = calls::$name { stream: stream as u64, addr: ClaimedDevice::new(addr), value, flags };
-            one(addr, u64::from(value), calls::$name::OP, |w| q.encode(w))
+            one(addr, size_of::<$value>(), u64::from(value), calls::$name::OP, |w| q.encode(w))
         }
     )*};
 }

@@ -20,6 +20,7 @@ use orion_transport::Mirror;
 use orion_transport::mirror::{MIRRORED_BYTES_MAX, Notice, Scope};
 use orion_wire::Fault;
 use orion_wire::message::host_memory::{MemHostAlloc, Pinned};
+use orion_wire::pages::SharedMemory;
 use orion_wire::record::{HeapRange, op};
 
 use crate::memory::{parallel_copy, payload, pointers, words};
@@ -158,12 +159,20 @@ pub fn patch(s: &'static Session, body: &[u8]) -> Result<(), Fault> {
     Ok(())
 }
 
-/// The device is about to read or write shared memory at `address` in place, outside a copy or a kernel: a memset, or a
-/// stream that writes a value or waits for one. Whatever it writes must not be taken back by content of the client's
+/// The device is about to read or write shared memory at `address` in place, outside a copy or a kernel. Whatever it writes must not be taken back by content of the client's
 /// that is older.
 pub fn before_access(s: &'static Session, address: u64) {
     if s.pages.must_bring() {
         note_parameter(s, address);
+        before_launch(s);
+    }
+}
+
+/// As [`before_access`], of a word that a stream writes or waits for.
+pub fn before_flag(s: &'static Session, address: u64, bytes: u64) {
+    if s.pages.must_bring() {
+        note_parameter(s, address);
+        name_flag(s, address, bytes);
         before_launch(s);
     }
 }
@@ -458,5 +467,17 @@ pub fn note(s: &'static Session, operation: &[u64; 6]) {
     );
     if s.pages.must_bring() && has_address {
         note_parameter(s, operation[1]);
+        let is_long = matches!(kind, CU_STREAM_MEM_OP_WAIT_VALUE_64 | CU_STREAM_MEM_OP_WRITE_VALUE_64);
+        name_flag(s, operation[1], if is_long { 8 } else { 4 });
+    }
+}
+
+/// A stream writes these bytes or waits for them: they tell of what was written before them, and do not go to the worker
+/// ahead of that.
+fn name_flag(s: &'static Session, address: u64, bytes: u64) {
+    if s.in_step.any()
+        && let Some(range) = crate::memory::host_memory::shared(s, address, bytes).and_then(SharedMemory::heap)
+    {
+        lock(s).name_flag(range);
     }
 }

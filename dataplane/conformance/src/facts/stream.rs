@@ -8,7 +8,7 @@ use orion_cuda::sys::*;
 
 use crate::driver::Cuda;
 use crate::fact::{Verdict, answers, facts, holds, ok, same};
-use crate::lab::{Get, comes_to_hold, counter, counter_argument, read, tally, use_primary, write};
+use crate::lab::{Get, as_void, comes_to_hold, counter, counter_argument, read, tally, use_primary, write};
 
 facts! { stream:
     Context [
@@ -37,6 +37,8 @@ facts! { stream:
         values_can_be_written_and_waited_for,
         one_waits_for_a_value_that_the_host_writes,
         a_batch_waits_for_the_host_and_answers_it,
+        what_a_stream_wrote_before_its_flag_is_there_with_it,
+        what_the_host_wrote_before_the_flag_that_a_stream_waits_for_is_there,
     ]
 }
 
@@ -330,6 +332,59 @@ fn a_batch_waits_for_the_host_and_answers_it(cu: &'static Cuda) -> Verdict {
     ok!(cu.cuStreamDestroy_v2(stream));
     ok!(cu.cuMemFreeHost(flags));
     Ok(())
+}
+
+/// Bytes from a word to the next: each in a line of its own, and none of them changes more than its flag does.
+const APART: usize = 128;
+
+/// The flag lies before its data, of which the host looks at what lies last first.
+fn what_a_stream_wrote_before_its_flag_is_there_with_it(cu: &'static Cuda) -> Verdict {
+    const WORDS: usize = 16;
+    let (stream, flag) = (cu.stream()?, cu.pinned((WORDS + 1) * APART)?);
+    let word = |i: usize| flag.wrapping_byte_add(i * APART);
+    (0..=WORDS).for_each(|i| write(word(i), 0u32));
+    for round in 1..=1000u32 {
+        for i in (1..=WORDS).chain([0]) {
+            ok!(cu.cuStreamWriteValue32_v2(stream, word(i).addr() as u64, round, CU_STREAM_WRITE_VALUE_DEFAULT));
+        }
+        holds!(comes_to_hold(flag, round), "the stream's flag is {} in round {round}", read::<u32>(flag));
+        for i in (1..=WORDS).rev() {
+            let got = read::<u32>(word(i));
+            holds!(got == round, "word {i} is {got} when the flag is {round}");
+        }
+    }
+    ok!(cu.cuStreamDestroy_v2(stream));
+    ok!(cu.cuMemFreeHost(flag));
+    Ok(())
+}
+
+/// The other way round: a kernel looks behind the flag.
+fn what_the_host_wrote_before_the_flag_that_a_stream_waits_for_is_there(cu: &'static Cuda) -> Verdict {
+    const WORDS: usize = 256;
+    const BYTES: usize = (WORDS + 1) * APART;
+    let (_, add) = cu.kernel("add")?;
+    let (stream, flag, zeros, seen) = (cu.stream()?, cu.pinned(BYTES)?, cu.alloc(BYTES)?, cu.alloc(BYTES)?);
+    let word = |i: usize| flag.wrapping_byte_add(i * APART);
+    ok!(cu.cuMemsetD8_v2(zeros, 0, BYTES));
+    (0..BYTES / 4).for_each(|i| write(flag.wrapping_byte_add(4 * i), 0u32));
+    for round in 1..=200u32 {
+        ok!(cu.cuStreamWaitValue32_v2(stream, flag.addr() as u64, round, CU_STREAM_WAIT_VALUE_GEQ));
+        let (mut a, mut b, mut c, mut n) = (flag.addr() as u64, zeros, seen, (BYTES / 4) as u32);
+        let arguments = &mut [as_void(&mut a), as_void(&mut b), as_void(&mut c), as_void(&mut n)];
+        ok!(cu.launch(add, n.div_ceil(256), 256, stream, arguments));
+        (1..=WORDS).for_each(|i| write(word(i), round as f32));
+        write(flag, round);
+        ok!(cu.cuStreamSynchronize(stream));
+        let found = cu.download::<f32>(seen, BYTES / 4)?;
+        for i in 1..=WORDS {
+            let got = found[i * APART / 4];
+            holds!(got == round as f32, "word {i} is {got} behind the flag of round {round}");
+        }
+    }
+    ok!(cu.cuStreamDestroy_v2(stream));
+    ok!(cu.cuMemFreeHost(flag));
+    cu.free(zeros)?;
+    cu.free(seen)
 }
 
 fn values_can_be_written_and_waited_for(cu: &'static Cuda) -> Verdict {

@@ -101,6 +101,27 @@ impl Session {
         }
     }
 
+    /// As above, of a word that a stream writes or waits for: it tells of what was written before it.
+    pub fn reach_flag_in(
+        &mut self,
+        stream: u64,
+        thread: u16,
+        address: ClaimedDevice,
+        bytes: u64,
+    ) -> Result<DeviceAddress, CUresult> {
+        let decided = self.reach_in(stream, thread, address, bytes)?;
+        self.name_flag(decided, bytes);
+        Ok(decided)
+    }
+
+    fn name_flag(&mut self, decided: DeviceAddress, bytes: u64) {
+        if self.in_step.any
+            && let Some(range) = shared_range(self, decided.raw(), bytes)
+        {
+            self.in_step.change(|mirror| mirror.name_flag(range));
+        }
+    }
+
     fn is_captured(&mut self, stream: u64, thread: u16) -> Result<bool, CUresult> {
         let stream = self.plain_stream(stream, thread)?;
         let mut status = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -222,7 +243,9 @@ impl Session {
             };
             // SAFETY: these four have one layout; all of it is numbers.
             let w = unsafe { &mut op.waitValue };
-            w.address = decide(self, ClaimedDevice::new(w.address), bytes)?.raw();
+            let decided = decide(self, ClaimedDevice::new(w.address), bytes)?;
+            self.name_flag(decided, bytes);
+            w.address = decided.raw();
             // The driver's own use.
             w.alias = 0;
         }
