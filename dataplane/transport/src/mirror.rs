@@ -9,9 +9,9 @@
 //! **Order.** A program writes data, then a flag. A scan that passed the data before it was written may see the flag,
 //! so what a scan finds is sent only after a further scan has found no other place changed: then everything that was
 //! written before the flag is among it. Words that changed from one scan to the next were still being written; they
-//! go last, as the scan before saw them. Of what was found together the order is not known: see [`in_order`]. But a word
-//! that a stream writes, or waits for, is known to tell of others: it goes behind all that is found with it, see
-//! [`Mirror::name_flag`].
+//! go last, as the scan before saw them. Of what was found together the order is not known: see [`in_order`]. But of
+//! a word that a stream writes or waits for it is known that it tells of others: it goes behind all that is found with
+//! it, see [`Mirror::name_flag`].
 //!
 //! Of much memory no two scans are alike while a program streams through it. Flags lie apart from the bulk of the data,
 //! in lines of which only a part changes, and such *sparse* lines are few. They are read before the rest is scanned,
@@ -347,8 +347,8 @@ impl Mirror {
     }
 
     /// These bytes, of at most two words, tell of what was written before them: a stream writes them or waits for them.
-    /// When they have changed they go behind everything that is found with them; of several such words, the one that was
-    /// named last goes last. Bytes that are not kept in step are passed over.
+    /// When they have changed they go behind everything that is found with them; of several such words, the one that
+    /// was named last goes last. Bytes that are not kept in step are passed over.
     pub fn name_flag(&mut self, range: HeapRange) {
         let first = range.offset / WORD * WORD;
         for offset in (first..range.offset + range.bytes).step_by(WORD as usize).take(2) {
@@ -578,8 +578,8 @@ impl Mirror {
     ///
     /// It is not given up sooner, because this can be wrong. Example: a kernel writes 7 beside a counter into one
     /// word, then sets a flag elsewhere. The word differs in every scan. The flag, which only the later scan has
-    /// seen, is sent; the word goes with the earlier scan's value, in which the 7 may be missing. A word that is known as
-    /// a flag goes as the scan before those two has seen it, if it has: what it tells of is in both of them.
+    /// seen, is sent; the word goes with the earlier scan's value, in which the 7 may be missing. A word that is known
+    /// as a flag goes as the scan before those two has seen it, if it has: what it tells of is in both of them.
     fn cut(&self, mut scan: impl FnMut(&Mirror) -> Vec<Change>) -> (Vec<Change>, Vec<Change>) {
         let (mut earlier, mut before) = (Vec::new(), scan(self));
         if before.is_empty() {
@@ -1387,7 +1387,7 @@ mod tests {
         assert_eq!(mirror.flags.named.first_key_value().map(|(offset, _)| *offset), Some(8 * FLAGS_MAX as u64));
     }
 
-    /// Something counts meanwhile, so that no two scans agree. The data of the flag at 8 is written between the last two.
+    /// Something counts meanwhile, so that no two scans agree. The flag's data is written between the last two.
     #[test]
     fn a_known_flag_goes_as_it_was_when_all_that_it_tells_of_was_there() {
         let mut end = end(Side::Worker);

@@ -159,8 +159,8 @@ pub fn patch(s: &'static Session, body: &[u8]) -> Result<(), Fault> {
     Ok(())
 }
 
-/// The device is about to read or write shared memory at `address` in place, outside a copy or a kernel. Whatever it writes must not be taken back by content of the client's
-/// that is older.
+/// The device is about to read or write shared memory at `address` in place, outside a copy or a kernel. Whatever it
+/// writes must not be taken back by content of the client's that is older.
 pub fn before_access(s: &'static Session, address: u64) {
     if s.pages.must_bring() {
         note_parameter(s, address);
@@ -472,8 +472,8 @@ pub fn note(s: &'static Session, operation: &[u64; 6]) {
     }
 }
 
-/// A stream writes these bytes or waits for them: they tell of what was written before them, and do not go to the worker
-/// ahead of that.
+/// A stream writes these bytes or waits for them: they tell of what was written before them, and do not go to the
+/// worker ahead of that.
 fn name_flag(s: &'static Session, address: u64, bytes: u64) {
     if s.in_step.any()
         && let Some(range) = crate::memory::host_memory::shared(s, address, bytes).and_then(SharedMemory::heap)
