@@ -6,7 +6,7 @@ use orion_cuda::sys::*;
 
 use crate::driver::Cuda;
 use crate::fact::{Verdict, answers, facts, holds, ok, same};
-use crate::lab::{as_void, read, write, zeroed};
+use crate::lab::{as_void, comes_to_hold, read, write, zeroed};
 
 facts! { copy:
     Context [
@@ -43,6 +43,7 @@ facts! { copy:
         one_number_is_there_for_whatever_follows,
         what_a_kernel_wrote_to_the_host_is_there_when_a_number_is,
         numbers_of_two_threads_do_not_mix,
+        what_a_copy_brings_comes_although_nobody_asks,
     ]
 }
 
@@ -573,4 +574,24 @@ fn peer_copies_within_a_device(cu: &'static Cuda) -> Verdict {
     same!(cu.download::<u32>(to, 2)?, [5, 6]);
     cu.free(from)?;
     cu.free(to)
+}
+
+/// The host looks at the memory alone, and makes no call until the bytes are there. What was copied before is, too.
+fn what_a_copy_brings_comes_although_nobody_asks(cu: &'static Cuda) -> Verdict {
+    const BYTES: usize = 400 << 10;
+    let (stream, source, to, flag) = (cu.stream()?, cu.alloc(BYTES)?, cu.pinned(BYTES)?, cu.pinned(64)?);
+    write(flag, [0u8; 64]);
+    for round in 1..=50u32 {
+        let bytes = if round % 2 == 0 { 8 } else { BYTES };
+        ok!(cu.cuMemsetD32Async(source, round, BYTES / 4, stream));
+        ok!(cu.cuMemcpyDtoHAsync_v2(to, source, bytes, stream));
+        ok!(cu.cuMemcpyDtoHAsync_v2(flag, source, 4, stream));
+        holds!(comes_to_hold(flag, round), "the host's word is {} in round {round}", read::<u32>(flag));
+        let last = read::<u32>(to.wrapping_byte_add(bytes - 4));
+        holds!(last == round, "the end of the copy before it is {last} in round {round}");
+    }
+    ok!(cu.cuStreamDestroy_v2(stream));
+    ok!(cu.cuMemFreeHost(to));
+    ok!(cu.cuMemFreeHost(flag));
+    cu.free(source)
 }

@@ -43,7 +43,8 @@ pub fn run(s: &mut Session, mut commands: Consumer) -> Result<(), Fault> {
         if let Some(header) = next {
             take(s, &mut commands, &header, &mut body, &mut reply)?;
             since_asked += 1;
-            let waits = s.has_parked() || s.has_lent() || s.in_step.wanted() || freeing::has_freed(s);
+            let waits =
+                s.has_parked() || s.has_lent() || s.in_step.wanted() || s.unasked.any() || freeing::has_freed(s);
             if since_asked < ASK_AFTER || !waits {
                 continue;
             }

@@ -98,7 +98,7 @@ impl Arrivals {
         heap: &Heap,
         scope: Scope,
         notice: Notice,
-        mut is_done: impl FnMut(&Pending) -> bool,
+        is_done: impl FnMut(&Pending) -> bool,
     ) -> Result<usize, Fault> {
         let patches = match self.mirror.is_empty() {
             true => Vec::new(),
@@ -108,20 +108,20 @@ impl Arrivals {
                 self.mirror.collect(heap, scope, notice)
             }
         };
-        let mut i = 0;
-        while i < self.pending.len() {
-            if is_done(&self.pending[i]) {
-                // Order is kept: two copies into one buffer arrive in the order in which they were made.
-                let done = self.pending.remove(i);
-                if !done.in_step.is_empty() {
-                    for patch in self.mirror.collect_within(heap, &done.in_step, notice) {
-                        self.patch(&patch)?;
-                    }
+        // The last one is asked about first: if it is done, so is by then whatever its stream did before it, and a host
+        // that looks at its bytes alone finds the earlier ones. Order is kept: two copies into one buffer arrive in the
+        // order in which they were made.
+        let mut are_done: Vec<bool> = self.pending.iter().rev().map(is_done).collect();
+        are_done.reverse();
+        let mut are_done = are_done.into_iter();
+        let done: Vec<Pending> = self.pending.extract_if(.., |_| are_done.next() == Some(true)).collect();
+        for done in done {
+            if !done.in_step.is_empty() {
+                for patch in self.mirror.collect_within(heap, &done.in_step, notice) {
+                    self.patch(&patch)?;
                 }
-                self.settle(heap, done)?;
-            } else {
-                i += 1;
             }
+            self.settle(heap, done)?;
         }
         for patch in &patches {
             self.patch(patch)?;

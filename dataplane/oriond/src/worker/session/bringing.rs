@@ -37,6 +37,7 @@ impl Session {
         if let Some(arrivals) = &self.arrivals {
             let pending = Pending { number, event: Some(event), word, ranges, in_step: Vec::new(), before: None };
             arrivals::lock(arrivals).pending.push(pending);
+            self.unasked.copied();
         }
         CUDA_SUCCESS
     }
@@ -53,6 +54,7 @@ impl Session {
         let before = self.callbacks.outstanding().then(|| arrivals::snapshot(&self.heap, &ranges));
         let number = self.executed.load(Ordering::Relaxed);
         arrivals::lock(arrivals).pending.push(Pending { number, event: None, word, ranges, in_step, before });
+        self.unasked.copied();
     }
 
     /// The graph of [`Self::note_graph_copies`] has been launched on `stream`, or could not be.
@@ -128,15 +130,16 @@ impl Session {
     pub fn bring(&mut self, scope: Scope) -> Result<usize, Fault> {
         let Some(arrivals) = &self.arrivals else { return Ok(0) };
         let notice = self.in_step.notice(scope);
-        let (patches, spent) = {
+        let (patches, spent, is_any_left) = {
             let mut arrivals = arrivals::lock(arrivals);
             let patches =
                 arrivals.bring(&self.heap, scope, notice, |pending| is_done(&self.captures, self.driver, pending))?;
             if scope == Scope::All && patches == 0 {
                 arrivals.acknowledge(notice)?;
             }
-            (patches, arrivals.take_spent())
+            (patches, arrivals.take_spent(), !arrivals.pending.is_empty())
         };
+        self.unasked.next.take_if(|_| !is_any_left);
         if scope == Scope::All {
             self.in_step.completed();
         }

@@ -30,7 +30,7 @@ pub fn patch(s: &mut Session, body: &[u8]) -> Result<(), Fault> {
 /// Costs two comparisons where no memory is kept in step or nothing is under way.
 pub fn look(s: &mut Session) -> Option<Again> {
     if !s.in_step.wanted() {
-        return None;
+        return look_for_copies(s);
     }
     let now = Instant::now();
     let executed = s.executed.load(std::sync::atomic::Ordering::Relaxed);
@@ -68,6 +68,24 @@ pub fn look(s: &mut Session) -> Option<Again> {
     }
     let within = s.in_step.next.saturating_duration_since(now);
     Some(Again { within, may_sleep: quiet >= IDLE_SPIN })
+}
+
+/// Brings over copies that have been made by now and that nobody has asked about.
+fn look_for_copies(s: &mut Session) -> Option<Again> {
+    let next = s.unasked.next?;
+    let now = Instant::now();
+    if now >= next {
+        if let Err(fault) = s.bring(Scope::Live) {
+            lines::warn(&format!("bytes of a copy are lost: {fault}"));
+        }
+        s.replies.publish();
+        // None are left.
+        s.unasked.next?;
+        let done = Instant::now();
+        s.unasked.look_again(done, done - now);
+    }
+    let within = s.unasked.next?.saturating_duration_since(now);
+    Some(Again { within, may_sleep: s.unasked.interval == INTERVAL_MAX })
 }
 
 /// Sends what a patch says besides bytes.

@@ -51,7 +51,7 @@ use crate::worker::state::captures::Captures;
 use crate::worker::state::gate::Gate;
 use crate::worker::state::graphs::Graphs;
 use crate::worker::state::green::Greens;
-use crate::worker::state::in_step::InStep;
+use crate::worker::state::in_step::{InStep, Unasked};
 use crate::worker::state::lent::Lent;
 use crate::worker::state::links::Links;
 use crate::worker::state::objects::Objects;
@@ -98,6 +98,7 @@ pub struct Session {
     pub pages: Pages,
     /// Of a mirrored client: what has come to the heap, and everything that tells of it.
     pub arrivals: Option<Shared>,
+    pub unasked: Unasked,
     words: Words,
     /// The last command that will be settled when its work is done.
     noted: u64,
@@ -235,6 +236,7 @@ impl Session {
             callbacks: Callbacks::new(events.clone(), ahead, arrivals.clone().map(|arrivals| (arrivals, heap))),
             in_step: InStep::new(arrivals.clone()),
             arrivals,
+            unasked: Unasked::default(),
             events,
             output,
             helpers: Helpers::new(driver),

@@ -41,6 +41,39 @@ pub struct InStep {
     pub finds: u32,
 }
 
+/// Copies to the host that the client has not asked about: a program may look at the memory alone, and make no call
+/// until the bytes are there.
+#[derive(Default)]
+pub struct Unasked {
+    /// When they are asked about, if there are any.
+    pub next: Option<Instant>,
+    pub interval: Duration,
+}
+
+/// Most programs wait for what they copy, and sooner than that.
+const UNASKED_FIRST: Duration = Duration::from_micros(100);
+
+impl Unasked {
+    #[inline]
+    pub fn any(&self) -> bool {
+        self.next.is_some()
+    }
+
+    /// A copy was queued.
+    pub fn copied(&mut self) {
+        if self.next.is_none() {
+            self.interval = UNASKED_FIRST;
+            self.next = Some(Instant::now() + UNASKED_FIRST);
+        }
+    }
+
+    /// They were asked about, for `took`, and some are under way still.
+    pub fn look_again(&mut self, now: Instant, took: Duration) {
+        self.interval = (self.interval * 2).min(INTERVAL_MAX);
+        self.next = Some(now + self.interval.max(took));
+    }
+}
+
 /// When memory wants to be compared again, and whether the executor may sleep until then.
 #[derive(Clone, Copy)]
 pub struct Again {
