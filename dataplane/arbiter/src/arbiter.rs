@@ -7,9 +7,12 @@ use crate::together::{Progress, Together, Verdict};
 
 /// A lease that others wait for is at least so long: the GPU stands still for some microseconds at each change.
 const LEASE_NS_MIN: u64 = 1_000_000;
-/// While fewer want the GPU their leases are longer, so that a round of all of them takes as long as one of so many: at
-/// each change an H200 stands still for 140 us, 2.7 % of leases of 5 ms and half of that of 10 ms.
-const ROUND: u64 = 4;
+/// A round, in which each has its turn, takes as long as so many thirds of a lease at least, and as one lease for each
+/// that wants the GPU: at each change an H200 stands still for 140 us, which is 2.7 % of leases of 5 ms and 0.9 % of two
+/// of 17.
+const ROUND_THIRDS: u64 = 20;
+/// Rounds divide a second, so that whoever looks at a second sees whole ones, wherever it begins.
+const SECOND_NS: u64 = 1_000_000_000;
 /// So long before a lease ends the next session may begin with a little work.
 const ARMED_NS: u64 = 50_000;
 /// And that is all that it has begun then.
@@ -40,7 +43,8 @@ const GRAIN_NS: u64 = 1000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
-    /// Of a lease, while three others or more wait; fewer have longer ones where none has a cap.
+    /// Of a lease where somebody has a cap. Else a round takes as long as 6.7 of them, or one for each that wants the
+    /// GPU if that is longer, and each has its share of it.
     pub quantum_ns: u64,
     /// How much of the time that others leave idle a session may have, in percent: 0 keeps each to its share.
     pub level: u32,
@@ -110,6 +114,10 @@ pub struct Arbiter {
     debts: BTreeMap<u64, Debt>,
     /// No session that comes back has less virtual time than this, but for a quantum.
     floor_ns: u64,
+    /// Up to which virtual time each may go in this round.
+    round_ends_ns: u64,
+    /// Who had the last lease: after it the others are asked in their order.
+    last: u64,
     /// Until when has been charged.
     now_ns: u64,
 }
@@ -127,6 +135,8 @@ impl Arbiter {
             together: Together::new(now_ns),
             debts: BTreeMap::new(),
             floor_ns: 0,
+            round_ends_ns: 0,
+            last: 0,
             now_ns,
         }
     }
@@ -389,16 +399,69 @@ impl Arbiter {
         self.armed.is_some_and(|next| next.id == id)
     }
 
-    /// Who is next of those that wait, but for `not`. Who has begun because he was to be next is.
-    fn next(&self, not: Option<u64>) -> Option<(u64, &Member)> {
-        let has_begun = |id: u64, member: &Member| self.is_armed(id) && member.said.busy;
-        let waiting = self.members.iter().filter(|(id, member)| {
+    /// Because it was to be next.
+    fn has_begun(&self, id: u64, member: &Member) -> bool {
+        self.is_armed(id) && member.said.busy
+    }
+
+    /// Those that wait, but for `not`.
+    fn waiting(&self, not: Option<u64>) -> impl Iterator<Item = (u64, &Member)> {
+        self.members.iter().map(|(id, member)| (*id, member)).filter(move |(id, member)| {
             let waits = member.said.wants && Self::may_have_it(member) && !self.lets_others_catch_up(member);
-            Some(**id) != not && (waits || has_begun(**id, member))
-        });
-        waiting
-            .min_by_key(|(id, member)| (!has_begun(**id, member), member.virtual_ns))
-            .map(|(id, member)| (*id, member))
+            Some(*id) != not && (waits || self.has_begun(*id, member))
+        })
+    }
+
+    /// Who is next of those that wait, but for `not`: who has had the least, and of those that differ by little whoever
+    /// comes after the last one in a fixed order. So each round is as the one before. Who has begun because he was to
+    /// be next is.
+    fn next(&self, not: Option<u64>) -> Option<(u64, &Member)> {
+        let is_exact = self.is_any_capped();
+        let least_ns = self.members.values().filter(|member| member.is_active()).map(|member| member.virtual_ns).min();
+        let (least_ns, apart_ns) = (least_ns.unwrap_or(0), self.apart_ns());
+        self.waiting(not).min_by_key(|(id, member)| {
+            let had = match is_exact {
+                true => member.virtual_ns,
+                false => (member.virtual_ns.saturating_sub(least_ns) + apart_ns) / (2 * apart_ns),
+            };
+            (!self.has_begun(*id, member), had, !is_exact && *id <= self.last, *id)
+        })
+    }
+
+    /// Of virtual time, as much as makes no difference: turns end with a kernel, not when they should.
+    fn apart_ns(&self) -> u64 {
+        (self.round_virtual_ns() / 8).max(1)
+    }
+
+    fn is_any_capped(&self) -> bool {
+        self.members.values().any(Member::is_capped)
+    }
+
+    /// How long a round takes.
+    fn round_ns(&self) -> u64 {
+        let count = self.members.values().filter(|member| member.is_active()).count() as u64;
+        let at_least_ns = (self.settings.quantum_ns * ROUND_THIRDS.max(3 * count) / 3).max(1);
+        SECOND_NS / (SECOND_NS / at_least_ns).max(1)
+    }
+
+    /// What so much of a round adds to the virtual time of each that wants the GPU.
+    fn virtual_ns_of_round(&self, ns: u64) -> u64 {
+        let active = self.members.values().filter(|member| member.is_active());
+        ns * 100 / active.map(|member| member.share).sum::<u64>().max(1)
+    }
+
+    fn round_virtual_ns(&self) -> u64 {
+        self.virtual_ns_of_round(self.round_ns())
+    }
+
+    /// What is left to a session of a round that ends there.
+    fn left_ns(member: &Member, end_ns: u64) -> u64 {
+        member.promised_of(end_ns.saturating_sub(member.virtual_ns))
+    }
+
+    /// Whether that is worth a lease. Else it has it with the next one.
+    fn has_left(member: &Member, end_ns: u64, round_ns: u64) -> bool {
+        Self::left_ns(member, end_ns) >= LEASE_NS_MIN.min(member.promised_of(round_ns) / 2).max(1)
     }
 
     /// Whether another one is to have the GPU when the holder's time is over, if it has it for `left_ns` until then.
@@ -409,9 +472,10 @@ impl Arbiter {
             return true;
         }
         let virtual_ns = member.virtual_ns.saturating_add(member.virtual_of(left_ns));
-        self.next(Some(holder.id)).is_some_and(|(id, other)| {
-            other.virtual_ns < virtual_ns || !member.is_active() || self.is_armed(id) && other.said.busy
-        })
+        let apart_ns = if self.is_any_capped() { 0 } else { self.apart_ns() };
+        let is_due = |other: &Member| other.virtual_ns < virtual_ns.saturating_add(apart_ns);
+        self.next(Some(holder.id))
+            .is_some_and(|(id, other)| is_due(other) || !member.is_active() || self.has_begun(id, other))
     }
 
     fn release(&mut self, now_ns: u64) {
@@ -445,6 +509,7 @@ impl Arbiter {
     fn give(&mut self, now_ns: u64) {
         let Some((id, next)) = self.next(None) else { return };
         let has_begun = next.said.busy;
+        self.last = id;
         self.told_ns = self.armed.filter(|armed| armed.id == id && !has_begun).map(|armed| armed.told_ns);
         if let Some(member) = self.members.get_mut(&id) {
             member.ledger.leases += 1;
@@ -454,27 +519,47 @@ impl Arbiter {
         self.holder = Some(Holder { id, since_ns: now_ns, turn_until_ns, until_ns, stopped_ns, has_begun });
     }
 
-    /// Of a lease that others wait for. With a cap nobody has to be there for long, since all wait for allowances.
-    fn turn_ns(&self) -> u64 {
-        if self.members.values().any(Member::is_capped) {
+    /// Of a lease that others wait for: what is left to the session of its round. With a cap nobody has to be there for
+    /// long, since all wait for allowances.
+    ///
+    /// Rounds end at multiples of their length. Handing over takes time that nobody is charged for, so one that begins
+    /// late is as much shorter, and the next begins no later than it did.
+    fn turn_ns(&mut self, now_ns: u64, id: u64) -> u64 {
+        if self.is_any_capped() {
             return self.settings.quantum_ns;
         }
-        let active = self.members.values().filter(|member| member.is_active()).count() as u64;
-        self.settings.quantum_ns * ROUND / active.clamp(2, ROUND)
+        let round_ns = self.round_virtual_ns();
+        let Some(member) = self.members.get(&id) else { return self.settings.quantum_ns };
+        if !Self::has_left(member, self.round_ends_ns, round_ns) {
+            let nominal_ns = self.round_ns();
+            let late_ns = now_ns % nominal_ns;
+            let early_ns = if late_ns < nominal_ns / 2 { 0 } else { nominal_ns };
+            let virtual_ns = self.virtual_ns_of_round(nominal_ns + early_ns - late_ns);
+            self.round_ends_ns = self.round_ends_ns.max(member.virtual_ns) + virtual_ns;
+        }
+        Self::left_ns(member, self.round_ends_ns)
+            .clamp(LEASE_NS_MIN, LEASE_NS_MIN.max(2 * member.promised_of(round_ns)))
     }
 
     /// How long the holder may go on.
     fn bound(&mut self, now_ns: u64) {
         let Some(mut holder) = self.holder.filter(|holder| holder.stopped_ns.is_none()) else { return };
+        let turn_ns = match holder.turn_until_ns.is_none() && self.next(Some(holder.id)).is_some() {
+            true => self.turn_ns(now_ns, holder.id),
+            false => 0,
+        };
+        let is_any_capped = self.is_any_capped();
         let Some(member) = self.members.get(&holder.id) else { return };
         holder.turn_until_ns = self.next(Some(holder.id)).map(|_| {
             // Who comes back and has had less than its share does not wait for a whole quantum.
-            let hurries = |other: &Member| other.has_come && other.virtual_ns < member.virtual_ns;
+            // Who has just had its turn has come, too, and differs by less than a lease from who has the next one.
+            let lacks_ns = |other: &Member| if is_any_capped { 0 } else { other.virtual_of(LEASE_NS_MIN) };
+            let hurries = |other: &Member| other.has_come && other.virtual_ns + lacks_ns(other) < member.virtual_ns;
             let hurries = self.members.values().any(|other| hurries(other) && Self::may_have_it(other));
             let soon_ns = now_ns.max(holder.since_ns + LEASE_NS_MIN);
             match (holder.turn_until_ns, hurries) {
                 (None, true) => soon_ns,
-                (None, false) => now_ns + self.turn_ns(),
+                (None, false) => now_ns + turn_ns,
                 (Some(until_ns), true) => until_ns.min(soon_ns),
                 (Some(until_ns), false) => until_ns,
             }
