@@ -8,8 +8,8 @@ use crate::together::{Progress, Together, Verdict};
 /// A lease that others wait for is at least so long: the GPU stands still for some microseconds at each change.
 const LEASE_NS_MIN: u64 = 1_000_000;
 /// A round, in which each has its turn, takes as long as so many thirds of a lease at least, and as one lease for each
-/// that wants the GPU: at each change an H200 stands still for 140 us, which is 2.7 % of leases of 5 ms and 0.9 % of two
-/// of 17.
+/// that wants the GPU: at each change an H200 stands still for 140 us, which is 2.7 % of leases of 5 ms and 0.9 % of
+/// two of 17.
 const ROUND_THIRDS: u64 = 20;
 /// Rounds divide a second, so that whoever looks at a second sees whole ones, wherever it begins.
 const SECOND_NS: u64 = 1_000_000_000;
