@@ -381,8 +381,8 @@ impl Mirror {
         }
     }
 
-    /// A carrier has written a range, or the first part of one that was arriving.
-    pub fn arrived(&mut self, heap: &Heap, range: HeapRange) {
+    /// The first part of what was arriving, or all of it, is there.
+    fn no_more_arrives(&mut self, range: HeapRange) {
         let end = range.offset + range.bytes;
         if let Some(i) = self.arriving.iter().position(|a| a.offset == range.offset) {
             let last = self.arriving[i].offset + self.arriving[i].bytes;
@@ -391,6 +391,44 @@ impl Mirror {
                 self.arriving.swap_remove(i);
             }
         }
+    }
+
+    /// As [`Self::arrived`], of bytes that are written only now: whoever sees them in memory and changes them there
+    /// changes what the other side is known to have.
+    pub fn write(&mut self, heap: &Heap, offset: u64, from: &[u8]) -> Result<(), Fault> {
+        let range = HeapRange { offset, bytes: from.len() as u64 };
+        let to = heap.at(offset, range.bytes).ok_or(Fault("range outside the session's host heap"))?;
+        self.no_more_arrives(range);
+        let end = offset + range.bytes;
+        for (base, m) in self.ranges.range_mut(..end) {
+            let (first, last) = (offset.max(*base), end.min(base + m.bytes));
+            if first >= last {
+                continue;
+            }
+            for i in (first - base) / WORD..(last - base).div_ceil(WORD) {
+                let here = base + i * WORD;
+                let (from_byte, to_byte) = (first.saturating_sub(here), (last - here).min(WORD));
+                let mut word = [0; WORD as usize];
+                let at = (here + from_byte - offset) as usize;
+                word[from_byte as usize..to_byte as usize]
+                    .copy_from_slice(&from[at..at + (to_byte - from_byte) as usize]);
+                let mask = bytes_between(from_byte, to_byte);
+                let known = &mut m.known[i as usize];
+                *known = *known & !mask | u64::from_le_bytes(word) & mask;
+            }
+            for page in (first - base) / PAGE..(last - base).div_ceil(PAGE) {
+                m.note_page(page as usize);
+            }
+        }
+        // SAFETY: `at` gave as many writable bytes, and the source is a slice of this process's own.
+        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) };
+        Ok(())
+    }
+
+    /// A carrier has written a range, or the first part of one that was arriving.
+    pub fn arrived(&mut self, heap: &Heap, range: HeapRange) {
+        self.no_more_arrives(range);
+        let end = range.offset + range.bytes;
         for (base, m) in self.ranges.range_mut(..end) {
             let (first, last) = (range.offset.max(*base), end.min(base + m.bytes));
             if first >= last {
@@ -1159,6 +1197,27 @@ mod tests {
         client.set(2, 1);
         client.set(602, 1);
         assert_eq!(client.collect().len(), 1);
+    }
+
+    /// Whoever sees it may change it at once.
+    #[test]
+    fn what_is_written_is_known_before_it_is_seen() {
+        let mut client = end(Side::Client);
+        client.set(2, 9);
+        let range = HeapRange { offset: RANGE.offset + 3, bytes: 20 };
+        client.mirror.arriving(range);
+        client.mirror.write(&client.heap, range.offset, &[5; 12]).unwrap();
+        client.mirror.write(&client.heap, range.offset + 12, &[6; 8]).unwrap();
+        assert!(client.mirror.arriving.is_empty());
+        assert_eq!([2, 3, 14, 15, 22, 23].map(|i| client.get(i)), [9, 5, 5, 6, 6, 0]);
+        client.set(4, 7);
+        let mut worker = end(Side::Worker);
+        worker.apply(&client.collect());
+        assert_eq!([2, 3, 4, 5].map(|i| worker.get(i)), [9, 0, 7, 0]);
+        // Across the end of the range, and outside of it.
+        client.mirror.write(&client.heap, RANGE.offset + RANGE.bytes - 4, &[1; 8]).unwrap();
+        assert!(client.collect().is_empty());
+        assert!(client.mirror.write(&client.heap, HEAP - 4, &[1; 8]).is_err());
     }
 
     #[test]

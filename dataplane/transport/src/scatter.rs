@@ -15,6 +15,10 @@ pub struct Listener {
     pub arriving: fn(u64, u64),
     /// A range, or the first part of one that was about to be, has been written. Before anything that follows it.
     pub arrived: fn(u64, u64),
+    /// Whether some of a range is such that `write` has to write it: others look at what has changed there.
+    pub keeps: fn(u64, u64) -> bool,
+    /// Writes bytes to an offset where that is so, in place of `arrived`.
+    pub write: fn(u64, &[u8]) -> Result<(), Fault>,
     /// A command, counted from 1, brings no more bytes to the heap: what it was to bring is there, or it failed.
     pub settled: fn(u64),
     /// The body of a `HEAP_PATCH`, to be applied before anything that follows it.
@@ -26,6 +30,8 @@ impl Listener {
     pub const NOBODY: Listener = Listener {
         arriving: |_, _| {},
         arrived: |_, _| {},
+        keeps: |_, _| false,
+        write: |_, _| Err(Fault("a write for a client that keeps no memory in step")),
         settled: |_| {},
         patch: |_| Err(Fault("a patch for a client that shares no memory")),
     };
@@ -124,11 +130,18 @@ impl Scatter {
                         return Ok((offered, None));
                     }
                     let n = from.len().min(*left);
-                    let to = self.heap.at(*offset, n as u64).ok_or(Fault("range outside the session's host heap"))?;
-                    // SAFETY: `at` gave `n` writable bytes; `from` is this process's own buffer.
-                    unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to, n) };
-                    if let Some(listener) = self.listener {
-                        (listener.arrived)(*offset, n as u64);
+                    let keeps = self.listener.filter(|listener| (listener.keeps)(*offset, n as u64));
+                    match keeps {
+                        Some(listener) => (listener.write)(*offset, &from[..n])?,
+                        None => {
+                            let to = self.heap.at(*offset, n as u64);
+                            let to = to.ok_or(Fault("range outside the session's host heap"))?;
+                            // SAFETY: `at` gave `n` writable bytes; `from` is this process's own buffer.
+                            unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to, n) };
+                            if let Some(listener) = self.listener {
+                                (listener.arrived)(*offset, n as u64);
+                            }
+                        }
                     }
                     *offset += n as u64;
                     *left -= n;
@@ -205,7 +218,10 @@ impl Scatter {
     /// [`Self::received_in_place`] has to be told how many it did.
     pub fn in_place(&self) -> Option<(*mut u8, usize)> {
         match self.state {
-            State::Heap { offset, left } if left >= IN_PLACE_BYTES_MIN => {
+            State::Heap { offset, left }
+                if left >= IN_PLACE_BYTES_MIN
+                    && self.listener.is_none_or(|listener| !(listener.keeps)(offset, left as u64)) =>
+            {
                 Some((self.heap.at(offset, left as u64)?, left))
             }
             _ => None,

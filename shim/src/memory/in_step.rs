@@ -137,6 +137,7 @@ pub fn allocated(s: &'static Session, entry: Range) {
 
 /// A carrier is about to bring bytes from the worker: they are no change of the application's.
 pub fn arriving(s: &'static Session, offset: u64, bytes: u64) {
+    s.on_the_way.lands(HeapRange { offset, bytes });
     if s.in_step.mirrored_count.load(Ordering::Acquire) != 0 {
         lock_to_receive(s).arriving(HeapRange { offset, bytes });
     }
@@ -146,6 +147,16 @@ pub fn arrived(s: &'static Session, offset: u64, bytes: u64) {
     if s.in_step.mirrored_count.load(Ordering::Acquire) != 0 {
         lock_to_receive(s).arrived(&s.heap, HeapRange { offset, bytes });
     }
+}
+
+/// Whether some of a range that a carrier brings is kept in step.
+pub fn keeps(s: &'static Session, offset: u64, bytes: u64) -> bool {
+    s.in_step.mirrored_count.load(Ordering::Acquire) != 0 && lock_to_receive(s).overlaps(HeapRange { offset, bytes })
+}
+
+/// Writes what a carrier brings there. The application may see it and change it at once.
+pub fn write(s: &'static Session, offset: u64, bytes: &[u8]) -> Result<(), Fault> {
+    lock_to_receive(s).write(&s.heap, offset, bytes)
 }
 
 /// A carrier has bytes that the device changed.

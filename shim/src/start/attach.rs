@@ -14,7 +14,7 @@ use orion_wire::refusal::Reason;
 use orion_wire::view::Program;
 
 use super::standard::Places;
-use crate::memory::in_step::{arrived, arriving, patch};
+use crate::memory::in_step::{arrived, arriving, keeps, patch, write};
 use crate::session::attached::{attached, greeted};
 use crate::session::carrier::{self, Attached};
 use crate::session::service::{Handlers, start_service};
@@ -213,6 +213,8 @@ const fn listener<const NUMBER: usize>() -> Listener {
     Listener {
         arriving: |offset, bytes| _ = of::<NUMBER>().map(|s| arriving(s, offset, bytes)),
         arrived: |offset, bytes| _ = of::<NUMBER>().map(|s| arrived(s, offset, bytes)),
+        keeps: |offset, bytes| of::<NUMBER>().is_some_and(|s| keeps(s, offset, bytes)),
+        write: |offset, bytes| of::<NUMBER>().map_or(Ok(()), |s| write(s, offset, bytes)),
         settled: |number| _ = of::<NUMBER>().map(|s| settled(s, number)),
         patch: |body| of::<NUMBER>().map_or(Ok(()), |s| patch(s, body)),
     }

@@ -8,6 +8,7 @@
 //! the list as it is when the record goes into the ring, or looks again.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use orion_wire::record::HeapRange;
 
@@ -17,7 +18,12 @@ struct Command {
     /// Counted from 1, as the worker counts them.
     number: u64,
     ranges: Vec<HeapRange>,
+    /// Some of its bytes are being written here, or have been.
+    lands: bool,
 }
+
+/// How long bytes that land are waited for. It takes microseconds, unless those are of a graph that is not done.
+const LANDING_MAX: Duration = Duration::from_millis(20);
 
 pub struct OnTheWay {
     commands: Lock<Vec<Command>>,
@@ -44,8 +50,18 @@ impl OnTheWay {
 
     /// Command `number` will bring bytes to these ranges. Called under the ring's lock, before the command is seen.
     pub fn expect(&self, number: u64, ranges: Vec<HeapRange>) {
-        self.change(|commands| commands.push(Command { number, ranges }));
+        self.change(|commands| commands.push(Command { number, ranges, lands: false }));
         self.ever.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// The carrier is about to write there. The application may see that before it is known which command has brought
+    /// it, and change it, and copy it to the device.
+    pub fn lands(&self, range: HeapRange) {
+        if self.any() {
+            let mut commands = self.commands.lock();
+            let overlapping = commands.iter_mut().filter(|command| command.ranges.iter().any(|r| r.overlaps(range)));
+            overlapping.for_each(|command| command.lands = true);
+        }
     }
 
     /// Command `number` brings nothing more.
@@ -71,8 +87,25 @@ impl OnTheWay {
         self.ever.load(Ordering::SeqCst)
     }
 
-    /// The parts of `range` of which the worker has no newer bytes than we do, and [`ever`] at that time.
+    /// The parts of `range` of which the worker has no newer bytes than we do, and [`ever`] at that time. What lands
+    /// just now is waited for.
     pub fn not_expected(&self, range: HeapRange) -> (Vec<HeapRange>, u64) {
+        let mut since = None;
+        while self.any() && self.lands_in(range) {
+            if since.get_or_insert_with(Instant::now).elapsed() >= LANDING_MAX {
+                break;
+            }
+            std::thread::yield_now();
+        }
+        self.not_on_its_way(range)
+    }
+
+    fn lands_in(&self, range: HeapRange) -> bool {
+        let commands = self.commands.lock();
+        commands.iter().any(|command| command.lands && command.ranges.iter().any(|r| r.overlaps(range)))
+    }
+
+    fn not_on_its_way(&self, range: HeapRange) -> (Vec<HeapRange>, u64) {
         let ever = self.ever();
         let mut parts = vec![range];
         if self.any() {
@@ -101,6 +134,28 @@ mod tests {
 
     fn range(offset: u64, bytes: u64) -> HeapRange {
         HeapRange { offset, bytes }
+    }
+
+    #[test]
+    fn what_lands_is_waited_for_and_not_for_ever() {
+        let way = OnTheWay::new();
+        way.expect(1, vec![range(100, 50)]);
+        way.lands(range(0, 100));
+        // Nothing of it.
+        let begun = Instant::now();
+        assert_eq!(way.not_expected(range(100, 50)).0, []);
+        way.lands(range(149, 1));
+        assert_eq!(way.not_expected(range(150, 10)).0, [range(150, 10)]);
+        assert!(begun.elapsed() < LANDING_MAX);
+        assert_eq!(way.not_expected(range(100, 50)).0, []);
+        assert!(begun.elapsed() >= LANDING_MAX);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(LANDING_MAX / 10);
+                way.settled(1);
+            });
+            assert_eq!(way.not_expected(range(100, 50)).0, [range(100, 50)]);
+        });
     }
 
     #[test]

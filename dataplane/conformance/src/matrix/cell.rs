@@ -47,6 +47,8 @@ pub enum Seen {
     Flag,
     /// The end of a call that waits: the copy itself, or a copy of something else behind it.
     BlockingCall,
+    /// By the bytes themselves: the host makes no call until all of them are there.
+    Bytes,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -105,7 +107,7 @@ const WAYS: [Way; 24] = [
     Way::Memset,
 ];
 
-const SEEN: [Seen; 13] = [
+const SEEN: [Seen; 14] = [
     Seen::StreamSynchronize,
     Seen::ContextSynchronize,
     Seen::EventSynchronize,
@@ -119,6 +121,7 @@ const SEEN: [Seen; 13] = [
     Seen::OtherThreadAsks,
     Seen::Flag,
     Seen::BlockingCall,
+    Seen::Bytes,
 ];
 
 const MEMORY: [Memory; 6] =

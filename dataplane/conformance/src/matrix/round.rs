@@ -105,6 +105,14 @@ impl Expect {
         }
     }
 
+    /// What is to be brought is not there yet, in any byte.
+    fn put_another(&self) {
+        let bytes = (!self.value).to_le_bytes();
+        for at in self.starts() {
+            (0..self.width).for_each(|i| write((at + i) as *mut c_void, bytes[i % 4]));
+        }
+    }
+
     fn put(&self, value: u32, most: usize) {
         let bytes = value.to_le_bytes();
         (0..self.width.min(most)).for_each(|i| write((self.first + i) as *mut c_void, bytes[i % 4]));
@@ -334,6 +342,9 @@ impl Bench {
         let mut expect = self.place(cell, kind);
         (expect.value, expect.before, expect.guard) = (value, value_of(self.rounds - 1), self.random.below(256) as u8);
         expect.put_guards();
+        if cell.seen == Seen::Bytes {
+            expect.put_another();
+        }
         // Inside the function, if there is one; with pageable memory the copy behind it would not wait for that.
         let has_function = matches!(
             cell.seen,
@@ -358,8 +369,9 @@ impl Bench {
         match cell.then {
             Then::Nothing => {}
             Then::Chain => {
-                // In the same graph the function came before the copy back.
-                if cell.seen == Seen::HostFunctionInGraph && matches!(cell.way, Way::GraphCopy(_)) {
+                // In the same graph the function came before the copy back, and bytes tell of themselves alone.
+                let is_earlier = cell.seen == Seen::HostFunctionInGraph && matches!(cell.way, Way::GraphCopy(_));
+                if is_earlier || cell.seen == Seen::Bytes {
                     ok!(self.cu.cuStreamSynchronize(stream));
                 }
                 complaints.extend(self.came_back(&expect, value));
@@ -600,6 +612,10 @@ impl Bench {
                 false => CUDA_ERROR_NOT_READY,
             })?,
             Seen::BlockingCall => {}
+            Seen::Bytes => until("what is brought", || match e.complaint() {
+                None => CUDA_SUCCESS,
+                Some(_) => CUDA_ERROR_NOT_READY,
+            })?,
         }
         Ok(e.complaint())
     }

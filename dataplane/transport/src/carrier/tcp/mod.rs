@@ -550,10 +550,18 @@ fn receive_chunks(link: &TcpLink, index: usize, socket: &Kept, mut receiver: Rec
         }
         let to =
             link.side.heap.at(chunk.offset, chunk.len as u64).ok_or(Fault("range outside the session's host heap"))?;
-        (link.side.listener.arriving)(chunk.offset, chunk.len as u64);
-        // SAFETY: `at` gave `len` writable bytes.
-        unsafe { receiver.receive_all(socket, to, chunk.len as usize, flags, link.lane_spin)? };
-        (link.side.listener.arrived)(chunk.offset, chunk.len as u64);
+        let listener = link.side.listener;
+        (listener.arriving)(chunk.offset, chunk.len as u64);
+        if (listener.keeps)(chunk.offset, chunk.len as u64) {
+            let mut bytes = vec![0u8; chunk.len as usize];
+            // SAFETY: so many bytes are ours.
+            unsafe { receiver.receive_all(socket, bytes.as_mut_ptr(), bytes.len(), flags, link.lane_spin)? };
+            (listener.write)(chunk.offset, &bytes)?;
+        } else {
+            // SAFETY: `at` gave `len` writable bytes.
+            unsafe { receiver.receive_all(socket, to, chunk.len as usize, flags, link.lane_spin)? };
+            (listener.arrived)(chunk.offset, chunk.len as u64);
+        }
         link.counts.add(index, chunk.len as u64);
         if link.barrier_waits.load(Ordering::SeqCst) != 0 {
             wake(&link.barrier_waits);
