@@ -6,7 +6,7 @@ use orion_cuda::driver::Driver;
 use orion_cuda::sys::*;
 use orion_wire::message::copy::{CopyBox, CopyIn, CopyInInline, CopyOut, CopyOutInline};
 use orion_wire::message::copy::{CopyOutInlineReply, CopyOutReply, Source};
-use orion_wire::record::{Header, RECORD_BYTES_MAX};
+use orion_wire::record::{Header, HeapRange, RECORD_BYTES_MAX};
 use orion_wire::{Fault, Reader};
 
 use crate::worker::calls::graph::keep;
@@ -104,24 +104,22 @@ pub fn copy_out(s: &mut Session, header: &Header, mut r: Reader<'_>) -> Handled 
         return Ok(Outcome::Done(CUDA_SUCCESS));
     }
     s.mix(stream);
+    let written: Vec<HeapRange> = range.into_iter().collect();
+    s.begins_copy(&written);
     // SAFETY: the destination is shared memory, mapped for as long as the session lives.
     let code = unsafe { s.driver.cuMemcpyDtoHAsync_v2(to.raw(s), from.raw(), q.bytes.0 as usize, stream) };
-    if code != CUDA_SUCCESS {
+    if code != CUDA_SUCCESS || s.captures.open() && s.is_capturing(stream) {
+        s.ends_copy(&written);
         return Ok(Outcome::Done(code));
     }
-    if s.captures.open() && s.is_capturing(stream) {
-        return Ok(Outcome::Done(CUDA_SUCCESS));
-    }
     if header.sequence == 0 {
-        return Ok(Outcome::Done(s.note_heap_copy(s.number(), range.into_iter().collect(), stream)));
+        return Ok(Outcome::Done(s.note_heap_copy(s.number(), written, stream)));
     }
     // An event rather than the stream: later work on the stream must not hold this reply up.
-    let event = s.record_spare_event(stream)?;
+    let event = s.record_spare_event(stream).inspect_err(|_| s.ends_copy(&written))?;
     Ok(s.park(header, Wait::Event(event.1), move |s, code, reply| {
         s.return_event(event);
-        if let (CUDA_SUCCESS, Some(range)) = (code, range) {
-            s.announce(range);
-        }
+        s.copied(code, written);
         let (code, events) = s.flush_output_of(stream, code);
         CopyOutReply { events }.encode(reply);
         code
@@ -199,21 +197,19 @@ pub fn copy_3d(s: &mut Session, header: &Header, mut r: Reader<'_>) -> Handled {
                 code => code,
             })
         };
+        s.begins_copy(&written);
         return s.park_blocking(header, job, move |s, code, _| {
-            if code == CUDA_SUCCESS {
-                written.into_iter().for_each(|row| s.announce(row));
-            }
+            s.copied(code, written);
             code
         });
     }
+    s.begins_copy(&written);
     // SAFETY: both sides were decided on.
     let code = unsafe { s.driver.cuMemcpy3DAsync_v2(copy.raw(), stream) };
-    if code != CUDA_SUCCESS {
-        return Ok(Outcome::Done(code));
-    }
     // Captured, nothing is copied now, and asking whether it is done would end the capture.
-    if s.captures.open() && s.is_capturing(stream) {
-        return Ok(Outcome::Done(CUDA_SUCCESS));
+    if code != CUDA_SUCCESS || s.captures.open() && s.is_capturing(stream) {
+        s.ends_copy(&written);
+        return Ok(Outcome::Done(code));
     }
     if header.sequence == 0 {
         // What it reads of the heap it reads until then, too.
@@ -224,9 +220,7 @@ pub fn copy_3d(s: &mut Session, header: &Header, mut r: Reader<'_>) -> Handled {
         }));
     }
     Ok(s.park(header, Wait::Streams(vec![stream]), move |s, code, _| {
-        if code == CUDA_SUCCESS {
-            written.into_iter().for_each(|row| s.announce(row));
-        }
+        s.copied(code, written);
         code
     }))
 }

@@ -67,6 +67,9 @@ unsafe impl Send for Pending {}
 pub struct Arrivals {
     replies: Producer,
     pub pending: Vec<Pending>,
+    /// Where the executor has the driver copy to just now, or somebody waits for a copy: what is there comes with the
+    /// end of the copy, and not as a change before that, or it would come twice.
+    pub copying: Vec<HeapRange>,
     /// Brought over by a host function's thread; their events are the executor's to reuse.
     spent: Vec<Pending>,
     pub mirror: Mirror,
@@ -81,7 +84,7 @@ pub fn lock(shared: &Shared) -> MutexGuard<'_, Arrivals> {
 impl Arrivals {
     pub fn new(replies: Producer) -> Shared {
         let mirror = Mirror::new(Side::Worker);
-        Arc::new(Mutex::new(Arrivals { replies, pending: Vec::new(), spent: Vec::new(), mirror }))
+        Arc::new(Mutex::new(Arrivals { replies, pending: Vec::new(), copying: Vec::new(), spent: Vec::new(), mirror }))
     }
 
     pub fn replies(&mut self) -> &mut Producer {
@@ -103,7 +106,7 @@ impl Arrivals {
         let patches = match self.mirror.is_empty() {
             true => Vec::new(),
             false => {
-                let written = self.pending.iter().flat_map(|p| &p.ranges).copied().collect();
+                let written = self.pending.iter().flat_map(|p| &p.ranges).chain(&self.copying).copied().collect();
                 self.mirror.leave_out(written);
                 self.mirror.collect(heap, scope, notice)
             }
@@ -127,6 +130,15 @@ impl Arrivals {
             self.patch(patch)?;
         }
         Ok(patches.len())
+    }
+
+    /// A copy to these ranges is told of otherwise from now on, or is not made.
+    pub fn no_more_copying(&mut self, ranges: &[HeapRange]) {
+        for range in ranges {
+            if let Some(at) = self.copying.iter().position(|copying| copying == range) {
+                self.copying.swap_remove(at);
+            }
+        }
     }
 
     /// The copy is complete: its bytes go over, once.

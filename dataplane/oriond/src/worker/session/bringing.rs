@@ -22,6 +22,22 @@ pub(super) fn is_done(captures: &Captures, driver: &'static Driver, pending: &Pe
 }
 
 impl Session {
+    /// The driver is about to be asked for a copy into these ranges of a client's that has pages of its own.
+    pub fn begins_copy(&self, ranges: &[HeapRange]) {
+        if self.in_step.any
+            && let Some(arrivals) = &self.arrivals
+        {
+            arrivals::lock(arrivals).copying.extend_from_slice(ranges);
+        }
+    }
+
+    /// The copy was not made, or is over and told of.
+    pub fn ends_copy(&self, ranges: &[HeapRange]) {
+        if let Some(arrivals) = &self.arrivals {
+            arrivals::lock(arrivals).no_more_copying(ranges);
+        }
+    }
+
     /// Command `number` has queued copies into these ranges on `stream`; a mirrored client gets the bytes once they are
     /// there.
     pub fn note_heap_copy(&mut self, number: u64, ranges: Vec<HeapRange>, stream: CUstream) -> CUresult {
@@ -31,12 +47,18 @@ impl Session {
         let word = self.word();
         let (word, event) = match self.have_told(word, stream) {
             Ok(told) => told,
-            Err(code) => return code,
+            Err(code) => {
+                self.ends_copy(&ranges);
+                return code;
+            }
         };
         self.noted = number;
         if let Some(arrivals) = &self.arrivals {
+            let mut arrivals = arrivals::lock(arrivals);
+            arrivals.no_more_copying(&ranges);
             let pending = Pending { number, event: Some(event), word, ranges, in_step: Vec::new(), before: None };
-            arrivals::lock(arrivals).pending.push(pending);
+            arrivals.pending.push(pending);
+            drop(arrivals);
             self.unasked.copied();
         }
         CUDA_SUCCESS
@@ -195,6 +217,18 @@ impl Session {
             && let Err(fault) = arrivals::lock(arrivals).announce(&self.heap, range)
         {
             lines::warn(&format!("heap range lost: {fault}"));
+        }
+    }
+
+    /// As [`Self::announce`], of a copy that somebody waits for, if it was made.
+    pub fn copied(&mut self, code: CUresult, ranges: Vec<HeapRange>) {
+        let Some(arrivals) = &self.arrivals else { return };
+        let mut arrivals = arrivals::lock(arrivals);
+        arrivals.no_more_copying(&ranges);
+        for range in ranges.into_iter().filter(|_| code == CUDA_SUCCESS) {
+            if let Err(fault) = arrivals.announce(&self.heap, range) {
+                lines::warn(&format!("heap range lost: {fault}"));
+            }
         }
     }
 

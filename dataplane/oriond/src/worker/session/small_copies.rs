@@ -125,11 +125,12 @@ impl Session {
     pub(super) fn land(&mut self, landing: &Landing, code: CUresult) {
         let Some(Target { to, number, .. }) = landing.target else { return };
         self.landing = false;
+        self.begins_copy(&[to]);
         if let (CUDA_SUCCESS, Some(at)) = (code, self.heap.at(to.offset, to.bytes)) {
             // SAFETY: the slot has the bytes, and the range lies inside the heap.
             unsafe { ptr::copy_nonoverlapping(landing.slot.at, at, to.bytes as usize) };
-            self.announce(to);
         }
+        self.copied(code, vec![to]);
         self.settle(number);
     }
 
@@ -159,6 +160,7 @@ impl Session {
         let code = self.make_current(held.context).and_then(|()| {
             let to = self.heap.at(held.to.offset, held.to.bytes).ok_or(CUDA_ERROR_INVALID_VALUE)?;
             self.busy(held.stream).mixed = true;
+            self.begins_copy(&[held.to]);
             let code = self.on_behalf_of(held.call, |s| {
                 // SAFETY: the range was checked when the copy came; a stream of this session.
                 unsafe {
@@ -174,6 +176,7 @@ impl Session {
             }
         });
         if let Err(code) = code {
+            self.ends_copy(&[held.to]);
             self.settle(held.number);
             lines::debug(&format!("posted copy out of the device failed with {code}"));
             self.latch(held.context, held.thread, code);
