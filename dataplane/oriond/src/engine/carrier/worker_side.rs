@@ -245,6 +245,11 @@ impl WorkerSide {
         matches!(self.scatter.feed(&[], counts), Ok((_, Some(Blocked::Barrier))))
     }
 
+    /// For what goes into the heap without passing here.
+    pub fn scatter(&mut self) -> &mut Scatter {
+        &mut self.scatter
+    }
+
     /// Where the next bytes may go without a copy in between.
     pub fn in_place(&self) -> Option<(*mut u8, usize)> {
         self.scatter.in_place()
@@ -269,7 +274,8 @@ impl WorkerSide {
 impl WorkerSide {
     /// Arranges to be woken when the worker has news, or room that is waited for. False if it has already.
     pub fn park(&mut self, io: &mut Io, slot: u32) -> bool {
-        if self.sending.is_none() {
+        // While a range waits for room on another way nothing behind it is looked at.
+        if self.sending.is_none() && !self.gather.waits_for_room() {
             if !self.reply.may_sleep() || !self.event.may_sleep() {
                 return false;
             }
