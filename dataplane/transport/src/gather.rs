@@ -32,8 +32,8 @@ pub enum Part {
 
 /// Sends large heap ranges by another way than this connection.
 pub trait Stripe {
-    /// Takes as much of the range, from its beginning, as there is room for, and answers what that was. Nobody is waited
-    /// for, and what a peer does not read makes nothing grow.
+    /// Takes as much of the range, from its beginning, as there is room for, and answers what that was. Nobody is
+    /// waited for, and what a peer does not read makes nothing grow.
     fn stripe(&mut self, range: HeapRange) -> Part;
     /// What the receiver has to wait for to have all that was taken.
     fn barrier(&self) -> [u64; LANES_MAX];

@@ -8,11 +8,11 @@
 //!   BARRIER                 one word a lane: wait until that many bytes have come in on it
 //!   SETTLED                 to the client: its command number `offset` brings no more bytes to the heap
 //!   TAKEN                   to the client: the worker has taken the COMMAND bytes up to `offset`
-//!   SHOWN                   bytes of the heap at `offset` that the receiver's device is to read: how many, where, its key
+//!   SHOWN                   bytes of the heap at `offset` that the receiver's device is to read: how many, where, key
 //! lane:             | CHUNK | len u32 | offset u64 | len bytes of the heap ... |
 //! ```
-//! Ring bytes that follow a HEAP, BARRIER or SHOWN frame reach the ring only after the heap bytes are in place, which is
-//! all that `HEAP_WRITTEN` promises.
+//! Ring bytes that follow a HEAP, BARRIER or SHOWN frame reach the ring only after the heap bytes are in place, which
+//! is all that `HEAP_WRITTEN` promises.
 
 use orion_wire::Fault;
 use orion_wire::record::{HeapRange, RECORD_BYTES_MAX};
@@ -29,10 +29,11 @@ pub const FRAME_LEN_MAX: u32 = 1 << 20;
 /// Heap ranges from this size on are striped over the lanes; a smaller one is sent sooner than a lane wakes up.
 pub const STRIPE_BYTES_MIN: u64 = 256 << 10;
 
-/// Ranges that one side shows the other's device at a time, and the bytes of each: what is registered with a device for a
-/// session, and what it takes an engine to do so between two looks at others.
-pub const SHOWN_MAX: usize = 8;
-pub const SHOWN_BYTES_MAX: u64 = 1 << 20;
+/// Ranges that one side shows the other's device at a time, and the bytes of each. To pin the largest takes a system 40
+/// us with small pages (6.18, of an EPYC), as long as to copy a frame: an engine does no more between two looks at
+/// others.
+pub const SHOWN_MAX: usize = 4;
+pub const SHOWN_BYTES_MAX: u64 = 2 << 20;
 /// Fewer are none that anybody shows: each costs its reader a registration.
 pub const SHOWN_BYTES_MIN: u64 = 4 << 10;
 pub const SHOWN_BODY_BYTES: usize = 24;

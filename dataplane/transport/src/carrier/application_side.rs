@@ -101,8 +101,8 @@ impl ApplicationSide {
     }
 
     /// Sends what is posted until the session is over. `place` has some of it where it belongs without a batch, and
-    /// answers how many bytes. `send` sends from the beginning of a batch, and waits if it cannot; with an empty one, for
-    /// room on the other way that a range goes. `nap` is called now and then while nothing is posted.
+    /// answers how many bytes. `send` sends from the beginning of a batch, and waits if it cannot; with an empty one,
+    /// for room on the other way that a range goes. `nap` is called now and then while nothing is posted.
     pub fn send_commands(
         &self,
         mut commands: Consumer,

@@ -386,9 +386,8 @@ impl Pipe {
                 Outcome::Well if token == READ => out.has_read(),
                 Outcome::Failed(status) if token == READ && NOT_READABLE.contains(&status) => {
                     let state = self.pair.state();
-                    return Err(Death::Cut(format!(
-                        "what it has shown cannot be read: it is not there, or not any more (status {status}; here, {state})"
-                    )));
+                    let what = "what it has shown cannot be read: it is not there, or not any more";
+                    return Err(Death::Cut(format!("{what} (status {status}; here, {state})")));
                 }
                 Outcome::Well => {
                     let (works, up_to) = of_token(token);
@@ -805,7 +804,7 @@ mod tests {
             let heap = memory.map_heap(None).expect("a heap");
             let at = heap.at(1 << 20, 1 << 20).expect("inside");
             // SAFETY: a range of a heap that is not unmapped.
-            let part = unsafe { here.show(HeapRange { offset: 1 << 20, bytes: 256 << 10 }, at) };
+            let part = unsafe { here.show(HeapRange { offset: 1 << 20, bytes: 1 << 20 }, at) };
             let Part::Shown(mut shown) = part else { panic!("{part:?}") };
             change(&mut shown);
             let to = heap.at(3 << 20, 1 << 20).expect("inside");

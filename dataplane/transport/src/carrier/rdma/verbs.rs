@@ -304,8 +304,8 @@ const BATCH: usize = BATCH_WORKS_MAX as usize;
 const LOCKED_BYTES_MAX: usize =
     REGION_BYTES + PEER_RING_BYTES_MAX + (SHOWN_MAX + READS_MAX as usize) * SHOWN_BYTES_MAX as usize;
 
-/// Pages of the carrier's own that the device knows: an inbox, an outbox, and a stage and a landing behind it. Shared, so
-/// that a child that the process forks makes no copies of them; and left out of children anyway.
+/// Pages of the carrier's own that the device knows: an inbox, an outbox, and a stage and a landing behind it. Shared,
+/// so that a child that the process forks makes no copies of them; and left out of children anyway.
 struct Region(NonNull<u8>);
 
 impl Region {
@@ -374,9 +374,9 @@ struct Offered {
     reach: Reach,
 }
 
-/// A queue pair with a protection domain of its own, in which only its own inbox and outbox are registered, the session's
-/// ring that the other side writes into and, for a moment each, ranges of the session's heap: its keys lead nowhere else,
-/// and end with it.
+/// A queue pair with a protection domain of its own, in which only its own inbox and outbox are registered, the
+/// session's ring that the other side writes into and, for a moment each, ranges of the session's heap: its keys lead
+/// nowhere else, and end with it.
 // Fields are dropped in their order, which is the one that libibverbs wants.
 pub struct Pair {
     #[cfg(debug_assertions)]
@@ -724,8 +724,8 @@ impl Pair {
         request.wr.rdma = sys::rdma_t { remote_addr: read.address, rkey: read.key };
         (request.sg_list, request.num_sge) = (&mut part, 1);
         let mut bad = null_mut();
-        // SAFETY: the request and its one element are locals that are read before the call returns; where it leads stays
-        // registered until the device has completed it, or the queue pair is gone.
+        // SAFETY: the request and its one element are locals that are read before the call returns; where it leads
+        // stays registered until the device has completed it, or the queue pair is gone.
         match unsafe { sys::ibv_post_send(self.qp.get(), &mut request, &mut bad) } {
             0 => Ok(()),
             e => Err(format!("handing a read to the RDMA device failed: {}", io::Error::from_raw_os_error(e))),

@@ -7,8 +7,8 @@
 //! Records may be written into the ring while all that goes ahead of them has been taken out of the inbox: the other
 //! side says so at once, for a batch that asks it to. What is in no order with records asks nothing.
 //!
-//! Large ranges of the heap do not go through the inbox: they are shown, and the other side's device reads them. It says
-//! so in a notice for each, and only then are they let go of, are there others in their place, and records again.
+//! Large ranges of the heap do not go through the inbox: they are shown, and the other side's device reads them. It
+//! says so in a notice for each, and only then are they let go of, are there others in their place, and records again.
 
 use std::collections::VecDeque;
 

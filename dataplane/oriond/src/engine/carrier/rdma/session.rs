@@ -222,6 +222,10 @@ impl Main for Carried {
         if pipe.waits_for_device() {
             return false;
         }
+        // The last of what was shown may just have been read.
+        if self.worker.gather().waits_for_room() && pipe.may_show() {
+            return false;
+        }
         if self.worker.blocked().is_none() && (!self.unread.is_empty() || pipe.has_arrivals()) {
             return false;
         }
