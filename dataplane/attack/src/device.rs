@@ -36,6 +36,7 @@ use crate::session::Outcome;
 /// A write that the device has not done within this time is none of the other side's doing: it may take 8 s until one
 /// is known to have failed.
 const PATIENCE: Duration = Duration::from_secs(12);
+const READ_WITHIN: Duration = Duration::from_millis(20);
 const HEAP_BYTES: u64 = 8 << 20;
 /// Sessions of which what the server has said of its memory is not believed.
 const ASTRAY_ONE_IN: u64 = 4;
@@ -77,27 +78,38 @@ pub fn run(server: &Server, token: &str, seed: u64, count: u64) -> Result<Outcom
         succeeded: 0,
         lost: false,
         broke: None,
+        read: 0,
         last: Vec::new(),
         watched: true,
         threads: BTreeSet::new(),
     };
     let heap = memory.map_heap(None).map_err(|e| format!("mapping a heap failed: {e}"))?;
-    let mut shows = Shows { heap, theirs: greeted.welcome.heap_bytes, said: 0, known: None };
+    let mut shows = Shows { heap, theirs: greeted.welcome.heap_bytes, said: 0, known: None, read: 0 };
+    shows.register(&pair, &mut random)?;
+    // Others have hardly got to it when something else ends them.
+    let mostly_shows = random.one_in(2);
     let mut end = 0;
     while outcome.messages < count && !outcome.lost {
-        let what = match random.below(5) {
-            0 => shows.do_one(&pair, &mut random)?,
-            _ => write_one(&pair, &mut random, &mut end, &mut shows)?,
+        let (what, is_read) = match random.one_in(8) != mostly_shows {
+            true => shows.do_one(&pair, &mut random)?,
+            false => (write_one(&pair, &mut random, &mut end, &mut shows)?, false),
         };
         outcome.messages += 1;
-        match done(&pair, channel.as_fd())? {
+        match done(&pair, channel.as_fd(), &mut shows.read)? {
+            Done::Well if is_read => outcome.broke = Some(format!("its device has read what it was not shown: {what}")),
             Done::Well => outcome.succeeded += 1,
             _ => outcome.lost = true,
+        }
+        // Until it has been read, or not: who goes on at once soon shows more than he may.
+        let (began, before) = (Instant::now(), shows.read);
+        while mostly_shows && shows.read == before && began.elapsed() < READ_WITHIN && !is_closed(channel.as_fd()) {
+            listen(&pair, &mut shows.read)?;
         }
         outcome.last.push(what);
         let surplus = outcome.last.len().saturating_sub(12);
         outcome.last.drain(..surplus);
     }
+    outcome.read = shows.read;
     if is_astray && !outcome.lost && outcome.messages > 0 {
         outcome.broke = Some("its device wrote by a key, or to a place, that it was not given".to_owned());
     }
@@ -191,11 +203,13 @@ struct Shows {
     said: u64,
     /// Of its own heap, that can be read.
     known: Option<(Registered, HeapRange)>,
+    /// Ranges that the server says to have read.
+    read: u64,
 }
 
 impl Shows {
-    /// Something is done; what, in words.
-    fn do_one(&mut self, pair: &Pair, random: &mut Random) -> Result<String, String> {
+    /// Something is done; what, in words, and whether it is a read, none of which may succeed: the server shows nothing.
+    fn do_one(&mut self, pair: &Pair, random: &mut Random) -> Result<(String, bool), String> {
         match random.below(24) {
             // By no key, and by one to what it may write.
             0 => {
@@ -208,25 +222,15 @@ impl Shows {
                 };
                 let bytes = 1 + random.below(64 << 10) as usize;
                 pair.read(&Read { to: ReadTo::Landing, address, key, bytes })?;
-                return Ok(format!("a read of {bytes} bytes at {address:#x} by key {key:#x}"));
+                return Ok((format!("a read of {bytes} bytes at {address:#x} by key {key:#x}"), true));
             }
             // While it may be read.
-            1..=3 => {
-                if let Some((known, _)) = self.known.take() {
-                    pair.let_go(known.slot);
-                }
-                let bytes = 1 + random.below(2 * SHOWN_BYTES_MAX);
-                let range = HeapRange { offset: random.below(HEAP_BYTES - bytes), bytes };
-                let at = self.heap.at(range.offset, bytes).expect("inside");
-                // SAFETY: a range of a heap that is not unmapped.
-                let known = unsafe { pair.register(at, bytes as usize, Use::ShownToRead) }?;
-                self.known = Some((known, range));
-            }
+            1..=3 => self.register(pair, random)?,
             4 => {
                 let ranges = if random.one_in(2) { random.below(3) as u32 } else { random.below(1 << 29) as u32 };
                 let notice = Some(Notice::Read(ranges).encode());
                 pair.post(&[Work { token: Some(1), ..Work::bare(notice, 1) }])?;
-                return Ok(format!("a notice that {ranges} ranges were read"));
+                return Ok((format!("a notice that {ranges} ranges were read"), false));
             }
             _ => {}
         }
@@ -253,7 +257,21 @@ impl Shows {
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), pair.outbox(), bytes.len()) };
         let to = Place::Inbox(at);
         pair.post(&[Work { from: 0, to, bytes: bytes.len(), notice: Some(notice.encode()), token: Some(1) }])?;
-        Ok(format!("{} ranges shown: {:?}, of {:?}", shown.len(), shown[0], self.known))
+        Ok((format!("{} ranges shown: {:?}, of {:?}", shown.len(), shown[0], self.known), false))
+    }
+
+    /// Other pages than before, which are nobody's to read any more.
+    fn register(&mut self, pair: &Pair, random: &mut Random) -> Result<(), String> {
+        if let Some((known, _)) = self.known.take() {
+            pair.let_go(known.slot);
+        }
+        let bytes = 1 + random.below(2 * SHOWN_BYTES_MAX);
+        let range = HeapRange { offset: random.below(HEAP_BYTES - bytes), bytes };
+        let at = self.heap.at(range.offset, bytes).expect("inside");
+        // SAFETY: a range of a heap that is not unmapped.
+        let known = unsafe { pair.register(at, bytes as usize, Use::ShownToRead) }?;
+        self.known = Some((known, range));
+        Ok(())
     }
 
     /// Mostly one that is there.
@@ -301,9 +319,10 @@ fn noise(random: &mut Random, bytes: usize) -> Vec<u8> {
 
 /// What the device says of the write. Where the session has ended before, it would take seconds until that is known of
 /// a write, and the connection by which it began says so at once.
-fn done(pair: &Pair, connection: BorrowedFd<'_>) -> Result<Done, String> {
+fn done(pair: &Pair, connection: BorrowedFd<'_>, read: &mut u64) -> Result<Done, String> {
     let began = Instant::now();
     loop {
+        listen(pair, read)?;
         if let Some(done) = pair.poll_sent()? {
             return Ok(done.outcome);
         }
@@ -313,12 +332,19 @@ fn done(pair: &Pair, connection: BorrowedFd<'_>) -> Result<Done, String> {
         if began.elapsed() > PATIENCE {
             return Err(format!("the RDMA device has not said within {PATIENCE:?} what became of a write"));
         }
-        // What the other side says is not listened to, but room for it there has to be.
-        while pair.poll_arrived()?.is_some_and(|arrived| arrived.outcome == Done::Well) {
-            pair.post_receive()?;
-        }
         std::thread::yield_now();
     }
+}
+
+/// What else the other side says is not listened to, but room for it there has to be.
+fn listen(pair: &Pair, read: &mut u64) -> Result<(), String> {
+    while let Some(arrived) = pair.poll_arrived()?.filter(|arrived| arrived.outcome == Done::Well) {
+        if let Notice::Read(ranges) = Notice::decode(arrived.notice) {
+            *read += u64::from(ranges);
+        }
+        pair.post_receive()?;
+    }
+    Ok(())
 }
 
 /// Nothing is said there any more, so that something is to be read is its end.

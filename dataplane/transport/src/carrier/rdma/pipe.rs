@@ -314,8 +314,9 @@ impl Pipe {
         let mut whole = 0;
         for _ in 0..done {
             match reading.completed() {
-                Brought::Whole(slot) => {
+                Brought::Whole { slot, bytes } => {
                     self.pair.let_go(slot);
+                    self.moved.read.fetch_add(bytes as u64, Ordering::Relaxed);
                     whole += 1;
                 }
                 Brought::Landed { to, bytes, next } => {
@@ -339,7 +340,6 @@ impl Pipe {
                     let Shown { address, key, .. } = next.shown;
                     let read = Read { to: ReadTo::Slot(registered.slot), address, key, bytes };
                     self.pair.read(&read).map_err(Death::Cut)?;
-                    self.moved.read.fetch_add(bytes as u64, Ordering::Relaxed);
                 }
                 Err(why) => {
                     let _ = self.objection.set(why);

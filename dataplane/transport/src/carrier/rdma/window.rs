@@ -391,7 +391,7 @@ pub struct ToRead {
 #[derive(Debug, PartialEq, Eq)]
 pub enum Brought {
     /// All of a range, to where it belongs: what is registered in this slot can go.
-    Whole(usize),
+    Whole { slot: usize, bytes: usize },
     /// So many bytes to the landing, which belong there; and what is to be read next of that range, if any is left.
     Landed { to: usize, bytes: usize, next: Option<LandingPart> },
 }
@@ -445,8 +445,9 @@ impl Reading {
     pub fn completed(&mut self) -> Brought {
         let oldest = self.queue.front_mut().expect("nothing is read that is not shown");
         if let Some(slot) = oldest.slot {
+            let bytes = oldest.shown.range.bytes as usize;
             self.finish();
-            return Brought::Whole(slot);
+            return Brought::Whole { slot, bytes };
         }
         let (to, part) = (oldest.to + oldest.landed, oldest.landing_part());
         let bytes = part.expect("something was being read").bytes;
@@ -676,8 +677,8 @@ mod tests {
                 }
                 let Some((address, bytes)) = device.pop_front() else { continue };
                 match reading.completed() {
-                    Brought::Whole(slot) => {
-                        assert_eq!((slots.remove(0), address), (slot, place(finished)));
+                    Brought::Whole { slot, bytes: brought } => {
+                        assert_eq!((slots.remove(0), address, bytes), (slot, place(finished), brought));
                         assert_eq!(slot as u64, place(finished) + 1);
                         finished += 1;
                     }
