@@ -131,6 +131,27 @@ fn where_ranges_cannot_be_registered_bytes_are_copied_over_rdma() {
     }
 }
 
+/// Each engine gives a session away every other millisecond, whatever is being read for it.
+#[cfg(debug_assertions)]
+#[test]
+#[ignore = "it takes an RDMA device: dataplane/conformance/vm/rdma.sh has one"]
+fn ranges_come_whole_while_their_session_moves_over_rdma() {
+    let options = Transport::Rdma.options();
+    let options: Vec<&str> = options.iter().map(String::as_str).collect();
+    let environment = [("ORION_SOFT_MOVES_US", "2000"), ("ORION_SOFT_SHOWN_FROM", "65536")];
+    let server = Oriond::start_in(&environment, &options);
+    let mut client = Client::attach(&server, Transport::Rdma);
+    let session = client.welcome.session;
+    for i in 0..12 {
+        both_ways(&mut client, HeapRange { offset: 4096 * i + 8, bytes: (3 << 20) + 100_000 }, 10 * i);
+        assert_eq!(client.call(0x101, &[i as u8; 8]), [i as u8; 8]);
+    }
+    drop(client);
+    assert!(moved(&server, session, "read_bytes") > 12 * (3 << 20), "{}", server.log());
+    let moves = server.log().matches("session moves").count();
+    assert!(moves > 4, "it has moved {moves} times");
+}
+
 /// What a client by hand says in its stream: into the worker's inbox, from its beginning.
 fn say(pair: &Pair, bytes: &[u8]) -> Outcome {
     write(pair, bytes, Place::Inbox(0), Some(Notice::Written { bytes: bytes.len() as u32, ahead: true }))
