@@ -208,7 +208,8 @@ struct Shows {
 }
 
 impl Shows {
-    /// Something is done; what, in words, and whether it is a read, none of which may succeed: the server shows nothing.
+    /// Something is done; what, in words, and whether it is a read, none of which may succeed: the server shows
+    /// nothing.
     fn do_one(&mut self, pair: &Pair, random: &mut Random) -> Result<(String, bool), String> {
         match random.below(24) {
             // By no key, and by one to what it may write.
