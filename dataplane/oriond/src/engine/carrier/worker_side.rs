@@ -272,10 +272,10 @@ impl WorkerSide {
 
 // Sleep.
 impl WorkerSide {
-    /// Arranges to be woken when the worker has news, or room that is waited for. False if it has already.
-    pub fn park(&mut self, io: &mut Io, slot: u32) -> bool {
-        // While a range waits for room on another way nothing behind it is looked at.
-        if self.sending.is_none() && !self.gather.waits_for_room() {
+    /// Arranges to be woken when the worker has news, if any are `wanted` now, or room that is waited for. False if it
+    /// has already.
+    pub fn park(&mut self, io: &mut Io, slot: u32, wanted: bool) -> bool {
+        if self.sending.is_none() && wanted {
             if !self.reply.may_sleep() || !self.event.may_sleep() {
                 return false;
             }

@@ -214,7 +214,9 @@ impl Main for Carried {
         if self.ending || self.worker.is_leaving() || self.pipe.is_none() {
             return true;
         }
-        if !self.worker.park(io, slot) {
+        let waits_for_room = self.worker.gather().waits_for_room();
+        // While a range waits to be shown nothing behind it is looked at.
+        if !self.worker.park(io, slot, !waits_for_room) {
             return false;
         }
         let pipe = self.pipe.as_ref().expect("looked at above");
@@ -223,7 +225,7 @@ impl Main for Carried {
             return false;
         }
         // The last of what was shown may just have been read.
-        if self.worker.gather().waits_for_room() && pipe.may_show() {
+        if waits_for_room && pipe.may_show() {
             return false;
         }
         if self.worker.blocked().is_none() && (!self.unread.is_empty() || pipe.has_arrivals()) {

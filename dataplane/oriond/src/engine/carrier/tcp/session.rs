@@ -148,7 +148,7 @@ impl Main for Carried {
         if self.ending || self.worker.is_leaving() {
             return true;
         }
-        if !self.worker.park(io, slot) {
+        if !self.worker.park(io, slot, true) {
             return false;
         }
         if !self.worker.is_sending() && self.worker.gather().waits_for_room() {
