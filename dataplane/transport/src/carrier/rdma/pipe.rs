@@ -846,4 +846,63 @@ mod tests {
         let seen = end_of(|| here.look().map(drop));
         assert_eq!(seen, Death::Broke(Fault("more ranges were read than were shown")));
     }
+
+    /// So much memory may be locked by who has no right to more.
+    fn may_lock(bytes: u64) {
+        // SAFETY: plain calls with locals.
+        unsafe {
+            let mut limit: libc::rlimit = std::mem::zeroed();
+            assert_eq!(libc::getrlimit(libc::RLIMIT_MEMLOCK, &raw mut limit), 0);
+            limit.rlim_cur = bytes;
+            limit.rlim_max = limit.rlim_max.max(bytes);
+            assert_eq!(libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const limit), 0);
+        }
+    }
+
+    /// This thread, which ends with its test, has no rights but a user's.
+    fn give_up_rights() {
+        // Version 3, of this thread; none is effective.
+        let (header, none) = ([0x2008_0522u32, 0], [0u32; 6]);
+        // SAFETY: a plain call with locals.
+        assert_eq!(unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), none.as_ptr()) }, 0);
+    }
+
+    fn locked_bytes() -> u64 {
+        let status = std::fs::read_to_string("/proc/self/status").expect("reading /proc");
+        let pinned = status.lines().find_map(|line| line.strip_prefix("VmPin:")).expect("VmPin");
+        pinned.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") << 10
+    }
+
+    #[test]
+    #[ignore = "it takes an RDMA device: dataplane/conformance/vm/rdma.sh has one"]
+    fn where_no_more_memory_may_be_locked_ranges_are_copied_over_rdma() {
+        may_lock(u64::MAX);
+        // Before there is a device: who opens one is who may use it.
+        give_up_rights();
+        let [here, there] = ends();
+        let memory = Memory::create(Layout { heap_bytes: 8 << 20 }).expect("memory");
+        let heap = memory.map_heap(None).expect("a heap");
+        let range = HeapRange { offset: 24, bytes: (1 << 20) + 77 };
+        let [from, to] = [24, 4 << 20].map(|offset| heap.at(offset, range.bytes).expect("inside"));
+        // SAFETY: inside of a heap of this test alone, where they lie apart.
+        let bytes_at = |at: *mut u8| unsafe { std::slice::from_raw_parts_mut(at, range.bytes as usize) };
+        bytes_at(from).iter_mut().enumerate().for_each(|(i, byte)| *byte = (i * 7 / 3) as u8);
+        // SAFETY: a range of a heap that is not unmapped.
+        let Part::Shown(shown) = (unsafe { here.show(range, from) }) else { panic!("it may be locked still") };
+        may_lock(locked_bytes());
+        // SAFETY: as above.
+        assert_eq!(unsafe { here.show(range, from) }, Part::Inline(range.bytes));
+        let why = here.objection().expect("it says why").to_owned();
+        assert!(why.contains("raise the limit on locked memory (ulimit -l, LimitMEMLOCK=)"), "{why}");
+        let (mut told, begin) = (vec![(shown, to)], Instant::now());
+        // SAFETY: as above.
+        while unsafe { there.read(std::mem::take(&mut told)) }.expect("reading") == 0 {
+            assert!(begin.elapsed() < Duration::from_secs(20), "it was not read: {:?}", there.tally());
+        }
+        assert!(bytes_at(from) == bytes_at(to), "other bytes came");
+        let tally = there.tally();
+        assert_eq!((tally.read_bytes, tally.landed_bytes, there.pair.registered()), (0, range.bytes, 0));
+        assert!(there.objection().is_some());
+        may_lock(u64::MAX);
+    }
 }
