@@ -17,10 +17,10 @@
 # cuDNN, compute and train as on the CPU; root enters that Debian, and for others a line says that nothing was tried.
 # sanitize is AddressSanitizer over the unsafe code, and over shim and server while the facts run. It takes a build of
 # its own.
-# rdma has programs run over RDMA in a virtual machine with Debian's own kernel, queue pairs break at each step, and
-# some facts and the hostile client go over it. nodes is a pool of two such machines (dataplane/conformance/vm/rdma.sh,
-# vm/nodes.sh). vm takes longer, an hour: there the whole suite of carriers goes over RDMA, all facts and the hostile
-# client for a minute, and bpf's programs are attached (bpf/vm.sh).
+# rdma has programs run over RDMA in a virtual machine with Debian's own kernel, queue pairs break at each step, devices
+# read what they may and may not, and some facts and the hostile client go over it. nodes is a pool of two such machines
+# (dataplane/conformance/vm/rdma.sh, vm/nodes.sh). vm takes longer, an hour: there the whole suite of carriers goes over
+# RDMA, all facts and the hostile client for a minute, and bpf's programs are attached (bpf/vm.sh).
 # guest runs the facts and programs of nvcc in such a machine, over memory that it shares with oriond here
 # (dataplane/conformance/vm/guest.sh); vsock has a suite and programs over vsock there (vm/vsock.sh).
 set -uo pipefail
@@ -218,8 +218,9 @@ if [ "$wanted" = "  " ] && ! has_rdma; then
     echo "nothing goes over RDMA: for that it takes a virtual machine as above, and cmake, libclang," \
         "Debian's ibverbs-providers, librdmacm1 and iproute2"
 else
-    # Of what vm has of it: each step at which a queue pair can break, copies, and a hostile client for a moment.
-    step rdma env ORION_VM_FILTER="${ORION_VM_FILTER:-broken_pair}" \
+    # Of what vm has of it: each step at which a queue pair can break, what devices read of each other, copies, and a
+    # hostile client for a moment.
+    step rdma env ORION_VM_FILTER="${ORION_VM_FILTER:-broken_pair rdma_ranges}" \
         ORION_VM_FACTS="${ORION_VM_FACTS:---quiet --only copy::}" \
         ORION_ATTACK_SECONDS="${ORION_ATTACK_SECONDS:-8}" dataplane/conformance/vm/rdma.sh
     step nodes dataplane/conformance/vm/nodes.sh

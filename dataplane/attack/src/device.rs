@@ -1,28 +1,33 @@
 //! A client over RDMA whose device writes what it likes, where it likes: into the worker's ring and the inbox while
-//! they are read, where records end, and wherever a key that it was not given leads.
+//! they are read, where records end, and wherever a key that it was not given leads. It shows ranges that are not
+//! there, takes those away that it has shown, and reads what it was not shown.
 
-// UNSAFETY: writes into its own outbox by address, offers memory of its own, which is never unmapped, and polls.
+// UNSAFETY: writes into its own outbox by address, offers and shows memory of its own, which is never unmapped, and
+// polls.
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-use orion_ring::Memory;
 use orion_ring::control::{PLACED_BYTES, placed_words};
 use orion_ring::memory::{Layout, Which};
+use orion_ring::{Heap, Memory};
 use orion_transport::carrier::VerbsPort;
 use orion_transport::carrier::rdma::ends::End;
 use orion_transport::carrier::rdma::limits::{PLACED_BYTES_MAX, RING_BYTES};
 use orion_transport::carrier::rdma::window::Notice;
-use orion_transport::carrier::rdma::works::{Outcome as Done, Place, Work};
+use orion_transport::carrier::rdma::works::{Outcome as Done, Place, Read, ReadTo, Registered, Use, Work};
 use orion_transport::carrier::rdma::{Device, Pair};
 use orion_transport::carrier::tcp;
 use orion_transport::client::{Caller, Server};
 use orion_transport::proof::Token;
+use orion_transport::stream::{
+    Frame, SHOWN_BODY_BYTES, SHOWN_BYTES_MAX, SHOWN_BYTES_MIN, SHOWN_MAX, STREAM_HEADER_BYTES, Shown, StreamHeader,
+};
 use orion_wire::generated::ops;
 use orion_wire::handle::Handle;
 use orion_wire::hello::kind;
-use orion_wire::record::{HEADER_BYTES, Header};
+use orion_wire::record::{HEADER_BYTES, Header, HeapRange};
 
 use crate::carried;
 use crate::random::Random;
@@ -31,7 +36,8 @@ use crate::session::Outcome;
 /// A write that the device has not done within this time is none of the other side's doing: it may take 8 s until one
 /// is known to have failed.
 const PATIENCE: Duration = Duration::from_secs(12);
-const HEAP_BYTES: u64 = 1 << 20;
+const READ_WITHIN: Duration = Duration::from_millis(20);
+const HEAP_BYTES: u64 = 8 << 20;
 /// Sessions of which what the server has said of its memory is not believed.
 const ASTRAY_ONE_IN: u64 = 4;
 /// Of one write.
@@ -72,22 +78,38 @@ pub fn run(server: &Server, token: &str, seed: u64, count: u64) -> Result<Outcom
         succeeded: 0,
         lost: false,
         broke: None,
+        read: 0,
         last: Vec::new(),
         watched: true,
         threads: BTreeSet::new(),
     };
+    let heap = memory.map_heap(None).map_err(|e| format!("mapping a heap failed: {e}"))?;
+    let mut shows = Shows { heap, theirs: greeted.welcome.heap_bytes, said: 0, known: None, read: 0 };
+    shows.register(&pair, &mut random)?;
+    // Others have hardly got to it when something else ends them.
+    let mostly_shows = random.one_in(2);
     let mut end = 0;
     while outcome.messages < count && !outcome.lost {
-        let what = write_one(&pair, &mut random, &mut end)?;
+        let (what, is_read) = match random.one_in(8) != mostly_shows {
+            true => shows.do_one(&pair, &mut random)?,
+            false => (write_one(&pair, &mut random, &mut end, &mut shows)?, false),
+        };
         outcome.messages += 1;
-        match done(&pair, channel.as_fd())? {
+        match done(&pair, channel.as_fd(), &mut shows.read)? {
+            Done::Well if is_read => outcome.broke = Some(format!("its device has read what it was not shown: {what}")),
             Done::Well => outcome.succeeded += 1,
             _ => outcome.lost = true,
+        }
+        // Until it has been read, or not: who goes on at once soon shows more than he may.
+        let (began, before) = (Instant::now(), shows.read);
+        while mostly_shows && shows.read == before && began.elapsed() < READ_WITHIN && !is_closed(channel.as_fd()) {
+            listen(&pair, &mut shows.read)?;
         }
         outcome.last.push(what);
         let surplus = outcome.last.len().saturating_sub(12);
         outcome.last.drain(..surplus);
     }
+    outcome.read = shows.read;
     if is_astray && !outcome.lost && outcome.messages > 0 {
         outcome.broke = Some("its device wrote by a key, or to a place, that it was not given".to_owned());
     }
@@ -113,7 +135,7 @@ fn lead_astray(peer: &mut End, random: &mut Random) {
 }
 
 /// Something is written; what, in words.
-fn write_one(pair: &Pair, random: &mut Random, end: &mut u64) -> Result<String, String> {
+fn write_one(pair: &Pair, random: &mut Random, end: &mut u64, shows: &mut Shows) -> Result<String, String> {
     let ring_bytes = pair.peer_ring_bytes();
     let any_notice = |random: &mut Random| match random.below(6) {
         0 => Notice::Written { bytes: random.below(64 << 10) as u32, ahead: random.one_in(2) },
@@ -164,9 +186,116 @@ fn write_one(pair: &Pair, random: &mut Random, end: &mut u64) -> Result<String, 
     };
     // SAFETY: the outbox has more room than any of these takes, and each write is waited for.
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), pair.outbox(), bytes.len()) };
+    if let Some(Notice::Written { bytes, .. }) = notice {
+        shows.said += u64::from(bytes);
+    }
     let encoded = notice.map(Notice::encode);
     pair.post(&[Work { from: 0, to, bytes: bytes.len(), notice: encoded, token: Some(1) }])?;
     Ok(format!("{what}: {} bytes to {to:?} with {notice:?}", bytes.len()))
+}
+
+/// Ranges that it shows the server's device, and reads of what the server has.
+struct Shows {
+    heap: Heap,
+    /// How large the session's heap is.
+    theirs: u64,
+    /// Bytes that the server was told of in its inbox.
+    said: u64,
+    /// Of its own heap, that can be read.
+    known: Option<(Registered, HeapRange)>,
+    /// Ranges that the server says to have read.
+    read: u64,
+}
+
+impl Shows {
+    /// Something is done; what, in words, and whether it is a read, none of which may succeed: the server shows
+    /// nothing.
+    fn do_one(&mut self, pair: &Pair, random: &mut Random) -> Result<(String, bool), String> {
+        match random.below(24) {
+            // By no key, and by one to what it may write.
+            0 => {
+                let peer = *pair.peer();
+                let (address, key) = match random.below(4) {
+                    0 => (peer.inbox, peer.key),
+                    1 => (peer.ring.data, peer.ring.key),
+                    2 => (random.word(), peer.key ^ random.below(1 << 12) as u32),
+                    _ => (peer.inbox - (random.below(1 << 16) << 12), random.word() as u32),
+                };
+                let bytes = 1 + random.below(64 << 10) as usize;
+                pair.read(&Read { to: ReadTo::Landing, address, key, bytes })?;
+                return Ok((format!("a read of {bytes} bytes at {address:#x} by key {key:#x}"), true));
+            }
+            // While it may be read.
+            1..=3 => self.register(pair, random)?,
+            4 => {
+                let ranges = if random.one_in(2) { random.below(3) as u32 } else { random.below(1 << 29) as u32 };
+                let notice = Some(Notice::Read(ranges).encode());
+                pair.post(&[Work { token: Some(1), ..Work::bare(notice, 1) }])?;
+                return Ok((format!("a notice that {ranges} ranges were read"), false));
+            }
+            _ => {}
+        }
+        let count = if random.one_in(20) { random.below(2 * SHOWN_MAX as u64) } else { 1 };
+        let shown: Vec<Shown> = (0..=count).map(|_| self.any(random)).collect();
+        let mut bytes: Vec<u8> = shown
+            .iter()
+            .flat_map(|shown| {
+                let len = SHOWN_BODY_BYTES as u32;
+                let header = StreamHeader { frame: Frame::Shown, len, offset: shown.range.offset }.encode();
+                [&header[..], &shown.body()].concat()
+            })
+            .collect();
+        if random.one_in(100) {
+            bytes.truncate(STREAM_HEADER_BYTES + random.below(SHOWN_BODY_BYTES as u64) as usize);
+        }
+        let at = (self.said % RING_BYTES as u64) as usize;
+        if at + bytes.len() > RING_BYTES {
+            bytes.truncate(RING_BYTES - at);
+        }
+        self.said += bytes.len() as u64;
+        let notice = Notice::Written { bytes: bytes.len() as u32, ahead: random.one_in(2) };
+        // SAFETY: the outbox has more room, and each write is waited for.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), pair.outbox(), bytes.len()) };
+        let to = Place::Inbox(at);
+        pair.post(&[Work { from: 0, to, bytes: bytes.len(), notice: Some(notice.encode()), token: Some(1) }])?;
+        Ok((format!("{} ranges shown: {:?}, of {:?}", shown.len(), shown[0], self.known), false))
+    }
+
+    /// Other pages than before, which are nobody's to read any more.
+    fn register(&mut self, pair: &Pair, random: &mut Random) -> Result<(), String> {
+        if let Some((known, _)) = self.known.take() {
+            pair.let_go(known.slot);
+        }
+        let bytes = 1 + random.below(2 * SHOWN_BYTES_MAX);
+        let range = HeapRange { offset: random.below(HEAP_BYTES - bytes), bytes };
+        let at = self.heap.at(range.offset, bytes).expect("inside");
+        // SAFETY: a range of a heap that is not unmapped.
+        let known = unsafe { pair.register(at, bytes as usize, Use::ShownToRead) }?;
+        self.known = Some((known, range));
+        Ok(())
+    }
+
+    /// Mostly one that is there.
+    fn any(&self, random: &mut Random) -> Shown {
+        let mut bytes = SHOWN_BYTES_MIN + random.below(SHOWN_BYTES_MAX - SHOWN_BYTES_MIN + 1);
+        let (mut address, mut key) = (self.heap.base() as u64 + random.below(HEAP_BYTES), random.word() as u32);
+        if let Some((known, range)) = self.known {
+            bytes = bytes.min(range.bytes);
+            address = self.heap.base() as u64 + range.offset + random.below(range.bytes - bytes + 1);
+            key = known.key;
+        }
+        let mut offset = random.below(self.theirs - bytes);
+        match random.below(60) {
+            0 => address = random.word(),
+            1 => address = address.wrapping_add(random.below(1 << 21)),
+            2 => key ^= 1 << random.below(32),
+            3 => bytes = random.word(),
+            4 => offset = random.word(),
+            5 => offset = self.theirs - random.below(bytes),
+            _ => {}
+        }
+        Shown { range: HeapRange { offset, bytes }, address, key }
+    }
 }
 
 /// Mostly one that waits for nothing and is answered, so that it goes on; or any operation with any body, and now and
@@ -191,9 +320,10 @@ fn noise(random: &mut Random, bytes: usize) -> Vec<u8> {
 
 /// What the device says of the write. Where the session has ended before, it would take seconds until that is known of
 /// a write, and the connection by which it began says so at once.
-fn done(pair: &Pair, connection: BorrowedFd<'_>) -> Result<Done, String> {
+fn done(pair: &Pair, connection: BorrowedFd<'_>, read: &mut u64) -> Result<Done, String> {
     let began = Instant::now();
     loop {
+        listen(pair, read)?;
         if let Some(done) = pair.poll_sent()? {
             return Ok(done.outcome);
         }
@@ -203,12 +333,19 @@ fn done(pair: &Pair, connection: BorrowedFd<'_>) -> Result<Done, String> {
         if began.elapsed() > PATIENCE {
             return Err(format!("the RDMA device has not said within {PATIENCE:?} what became of a write"));
         }
-        // What the other side says is not listened to, but room for it there has to be.
-        while pair.poll_arrived()?.is_some_and(|arrived| arrived.outcome == Done::Well) {
-            pair.post_receive()?;
-        }
         std::thread::yield_now();
     }
+}
+
+/// What else the other side says is not listened to, but room for it there has to be.
+fn listen(pair: &Pair, read: &mut u64) -> Result<(), String> {
+    while let Some(arrived) = pair.poll_arrived()?.filter(|arrived| arrived.outcome == Done::Well) {
+        if let Notice::Read(ranges) = Notice::decode(arrived.notice) {
+            *read += u64::from(ranges);
+        }
+        pair.post_receive()?;
+    }
+    Ok(())
 }
 
 /// Nothing is said there any more, so that something is to be read is its end.

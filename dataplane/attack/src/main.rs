@@ -157,7 +157,7 @@ fn attack(
     let verbose = std::env::var_os("ORION_ATTACK_LOG").is_some();
     let mut findings = Vec::new();
     let (mut sessions, mut sent, mut succeeded, mut lost, mut unwatched) = (0u64, 0, 0, 0, 0);
-    let (mut by_device, mut written) = (0u64, 0);
+    let (mut by_device, mut written, mut read) = (0u64, 0, 0);
     let mut last_messages = BTreeMap::new();
     let mut threads = BTreeSet::new();
     while began.elapsed() < Duration::from_secs(seconds) {
@@ -172,7 +172,9 @@ fn attack(
         match ran {
             Ok(outcome) => {
                 match is_by_device {
-                    true => (by_device, written) = (by_device + 1, written + outcome.messages),
+                    true => {
+                        (by_device, written, read) = (by_device + 1, written + outcome.messages, read + outcome.read);
+                    }
                     false => (sent, succeeded) = (sent + outcome.messages, succeeded + outcome.succeeded),
                 }
                 lost += u64::from(outcome.lost);
@@ -224,7 +226,7 @@ fn attack(
     }
     println!("{sessions} sessions, {sent} messages, {succeeded} done, {lost} sessions ended for a broken rule");
     if by_device > 0 {
-        println!("{by_device} of the sessions by a device, {written} writes");
+        println!("{by_device} of the sessions by a device, {written} writes, {read} ranges of theirs read");
     }
     if unwatched > 0 {
         println!("{unwatched} sessions whose worker could not be looked into from here");

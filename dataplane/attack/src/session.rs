@@ -48,6 +48,8 @@ pub struct Outcome {
     pub lost: bool,
     /// What it got hold of or changed, which is against the rules.
     pub broke: Option<String>,
+    /// Ranges of a device's own that the server has read.
+    pub read: u64,
     /// The last messages, oldest first.
     pub last: Vec<String>,
     pub watched: bool,
@@ -127,6 +129,7 @@ impl<'a> Session<'a> {
             succeeded: 0,
             lost: false,
             broke: None,
+            read: 0,
             last: Vec::new(),
             watched: worker.is_watched(),
             threads: BTreeSet::new(),

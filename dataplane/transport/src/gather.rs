@@ -8,7 +8,7 @@ use orion_wire::{Fault, Reader};
 
 use crate::holes::Holes;
 use crate::lanes::LANES_MAX;
-use crate::stream::{FRAME_LEN_MAX, Frame, STREAM_HEADER_BYTES, StreamHeader};
+use crate::stream::{FRAME_LEN_MAX, Frame, SHOWN_BODY_BYTES, STREAM_HEADER_BYTES, Shown, StreamHeader};
 
 /// Ring bytes taken into one send. The ring gets them back only after the send, so this also bounds how long the
 /// other side of the ring may have to wait for room.
@@ -16,14 +16,25 @@ const BATCH_BYTES_MAX: u64 = 1 << 20;
 const PARTS_MAX: usize = 128;
 /// Of a piece of the heap, beside its header: fewer than are left free.
 const HEAP_PARTS_MAX: usize = 6;
-/// Headers and barrier bodies of one batch.
+/// Headers and bodies of barriers and of what is shown, of one batch.
 const SCRATCH_BYTES: usize = PARTS_MAX * (STREAM_HEADER_BYTES + LANES_MAX * 8);
+
+/// What becomes of the beginning of a heap range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// So many bytes go inline.
+    Inline(u64),
+    /// So many were taken, which the barrier tells of. None where there is no room now.
+    Striped(u64),
+    /// The other side's device reads it.
+    Shown(Shown),
+}
 
 /// Sends large heap ranges by another way than this connection.
 pub trait Stripe {
-    /// Takes as much of the range, from its beginning, as there is room for, and answers how many bytes that was;
-    /// `None` if it has to go inline. Nobody is waited for, and what a peer does not read makes nothing grow.
-    fn stripe(&mut self, range: HeapRange) -> Option<u64>;
+    /// Takes as much of the range, from its beginning, as there is room for, and answers what that was. Nobody is
+    /// waited for, and what a peer does not read makes nothing grow.
+    fn stripe(&mut self, range: HeapRange) -> Part;
     /// What the receiver has to wait for to have all that was taken.
     fn barrier(&self) -> [u64; LANES_MAX];
 }
@@ -39,8 +50,10 @@ pub struct Gather {
     bytes: u64,
     /// What is left of a heap range that goes over this connection and is larger than one batch.
     rest: HeapRange,
-    /// What is left of a range that goes by the lanes, and for which they had no room. Its barrier comes behind it.
+    /// What is left of a range that goes another way, which had no room for it, or of which some goes inline before.
     striping: HeapRange,
+    /// Something went by the lanes, and its barrier comes behind the rest of that range.
+    owes_barrier: bool,
     /// The batch's last record is a posted copy to the host.
     ends_with_copy_out: bool,
     /// The last collection took all that was ready.
@@ -65,6 +78,7 @@ impl Default for Gather {
             bytes: 0,
             rest: HeapRange::default(),
             striping: HeapRange::default(),
+            owes_barrier: false,
             ends_with_copy_out: false,
             drained: true,
             carried: 0,
@@ -250,13 +264,8 @@ impl Gather {
                 let range = HeapRange::get(&mut Reader::new(&body))?.check(heap.bytes())?;
                 self.ring_bytes(frame, from, run, at - run);
                 run = at + size;
-                match stripe.stripe(range) {
-                    Some(taken) => self.striped(range, taken, stripe),
-                    None => {
-                        self.rest = range;
-                        self.continue_range(heap);
-                    }
-                }
+                self.striping = range;
+                self.continue_striping(heap, stripe);
             }
             self.ends_with_copy_out = header.op == op::COPY_OUT && header.sequence == 0;
             at += size;
@@ -305,29 +314,50 @@ impl Gather {
         self.rest = HeapRange { offset: offset + len, bytes: bytes - len };
     }
 
-    /// Whether a range waits for room on the lanes, and everything behind it does too.
-    pub fn waits_for_lanes(&self) -> bool {
-        self.striping.bytes > 0
+    /// Whether a range waits for room on another way, and everything behind it does too.
+    pub fn waits_for_room(&self) -> bool {
+        self.striping.bytes > 0 && self.rest.bytes == 0
     }
 
+    /// Goes on with a range as far as there is room for it.
     fn continue_striping(&mut self, heap: &Heap, stripe: &mut impl Stripe) {
-        if self.striping.bytes > 0 && self.parts.len() + 8 <= PARTS_MAX {
-            match stripe.stripe(self.striping) {
-                Some(taken) => self.striped(self.striping, taken, stripe),
-                // So little is left that it goes inline, behind the barrier of what went before it.
-                None => {
-                    let rest = std::mem::take(&mut self.striping);
-                    self.barrier(&stripe.barrier());
-                    self.rest = rest;
-                    self.continue_range(heap);
+        while self.waits_for_room() && self.parts.len() + 8 <= PARTS_MAX {
+            let range = self.striping;
+            let part = stripe.stripe(range);
+            let bytes = match part {
+                Part::Inline(bytes) => {
+                    // Behind the barrier of what went before it.
+                    self.end_of_lanes(stripe);
+                    self.rest = HeapRange { bytes, ..range };
+                    bytes
                 }
+                Part::Striped(bytes) => {
+                    self.owes_barrier |= bytes > 0;
+                    bytes
+                }
+                Part::Shown(shown) => {
+                    self.header(StreamHeader {
+                        frame: Frame::Shown,
+                        len: SHOWN_BODY_BYTES as u32,
+                        offset: shown.range.offset,
+                    });
+                    self.scratch(&shown.body());
+                    shown.range.bytes
+                }
+            };
+            self.striping = HeapRange { offset: range.offset + bytes, bytes: range.bytes - bytes };
+            if self.striping.bytes == 0 {
+                self.end_of_lanes(stripe);
+            }
+            self.continue_range(heap);
+            if matches!(part, Part::Striped(_)) {
+                return;
             }
         }
     }
 
-    fn striped(&mut self, range: HeapRange, taken: u64, stripe: &impl Stripe) {
-        self.striping = HeapRange { offset: range.offset + taken, bytes: range.bytes - taken };
-        if self.striping.bytes == 0 {
+    fn end_of_lanes(&mut self, stripe: &impl Stripe) {
+        if std::mem::take(&mut self.owes_barrier) {
             self.barrier(&stripe.barrier());
         }
     }
@@ -372,8 +402,8 @@ mod tests {
 
     struct NoLanes;
     impl Stripe for NoLanes {
-        fn stripe(&mut self, _: HeapRange) -> Option<u64> {
-            None
+        fn stripe(&mut self, range: HeapRange) -> Part {
+            Part::Inline(range.bytes)
         }
 
         fn barrier(&self) -> [u64; LANES_MAX] {
@@ -482,13 +512,13 @@ mod tests {
         taken: Vec<HeapRange>,
     }
     impl Stripe for SlowLanes {
-        fn stripe(&mut self, range: HeapRange) -> Option<u64> {
+        fn stripe(&mut self, range: HeapRange) -> Part {
             if range.bytes < 100 {
-                return None;
+                return Part::Inline(range.bytes);
             }
             let bytes = range.bytes.min(std::mem::take(&mut self.room));
             self.taken.push(HeapRange { bytes, ..range });
-            Some(bytes)
+            Part::Striped(bytes)
         }
 
         fn barrier(&self) -> [u64; LANES_MAX] {
@@ -511,14 +541,14 @@ mod tests {
             lanes.room = room;
             let n = g.collect(Frame::Command, &mut c, &heap, &mut lanes).unwrap();
             c.consume(n);
-            assert!(g.is_empty() && g.waits_for_lanes(), "with room for {room}");
+            assert!(g.is_empty() && g.waits_for_room(), "with room for {room}");
         }
         let n = g.collect(Frame::Command, &mut c, &heap, &mut lanes).unwrap();
         let barrier: Vec<u8> = [(3u64 << 20) - 50; LANES_MAX].iter().flat_map(|count| count.to_le_bytes()).collect();
         assert_eq!(frames(&g), [(5, barrier), (4, vec![0; 50]), (1, record(0x101, &[2; 8]))]);
         g.clear();
         c.consume(n);
-        assert!(!g.waits_for_lanes() && c.next() == Ok(None));
+        assert!(!g.waits_for_room() && c.next() == Ok(None));
         let mut at = 4096;
         for range in lanes.taken {
             assert_eq!(range.offset, at);
@@ -566,5 +596,57 @@ mod tests {
             assert_eq!(g.parts().iter().map(|p| p.iov_len).sum::<usize>(), left);
         }
         assert!(g.is_empty());
+    }
+
+    /// Shows a kilobyte at a time, as long as there is room, and of which nothing lies behind 3000.
+    struct Device {
+        room: usize,
+    }
+    impl Stripe for Device {
+        fn stripe(&mut self, range: HeapRange) -> Part {
+            if range.offset >= 3000 {
+                return Part::Inline(range.bytes.min(500));
+            }
+            if self.room == 0 {
+                return Part::Striped(0);
+            }
+            self.room -= 1;
+            let range = HeapRange { bytes: range.bytes.min(1000), ..range };
+            Part::Shown(Shown { range, address: 0x7000_0000 + range.offset, key: 5 })
+        }
+
+        fn barrier(&self) -> [u64; LANES_MAX] {
+            unreachable!("nothing went by a lane")
+        }
+    }
+
+    #[test]
+    fn what_a_device_reads_is_shown_piece_by_piece_ahead_of_what_follows() {
+        let memory = Memory::create(Layout { heap_bytes: 1 << 20 }).unwrap();
+        let heap = memory.map_heap(None).unwrap();
+        let (mut p, mut c) = (memory.producer(Which::Event).unwrap(), memory.consumer(Which::Event).unwrap());
+        let mut device = Device { room: 2 };
+        let body = [0u64, 4200].map(u64::to_le_bytes).concat();
+        assert!(p.push(&[&record(op::HEAP_WRITTEN, &body)]).unwrap());
+        assert!(p.push(&[&record(0x101, &[2; 8])]).unwrap());
+        let mut g = Gather::default();
+        let shown = |offset: u64| {
+            let range = HeapRange { offset, bytes: 1000 };
+            (10, Shown { range, address: 0x7000_0000 + offset, key: 5 }.body().to_vec())
+        };
+        // The range's record is taken, and what is behind it waits with the rest of the range.
+        assert_eq!(g.collect(Frame::Command, &mut c, &heap, &mut device), Ok(40));
+        assert_eq!(frames(&g), [shown(0), shown(1000)]);
+        assert!(g.waits_for_room() && g.is_ahead() && !g.has_drained());
+        g.clear();
+        c.consume(40);
+        assert_eq!(g.collect(Frame::Command, &mut c, &heap, &mut device), Ok(0));
+        assert!(g.is_empty() && g.waits_for_room());
+        device.room = 9;
+        assert_eq!(g.collect(Frame::Command, &mut c, &heap, &mut device), Ok(32));
+        let inline = [500, 500, 200].map(|bytes| (4, vec![0; bytes]));
+        let all = [vec![shown(2000)], inline.to_vec(), vec![(1, record(0x101, &[2; 8]))]].concat();
+        assert_eq!(frames(&g), all);
+        assert!(!g.waits_for_room() && g.has_drained());
     }
 }

@@ -2,11 +2,14 @@
 
 // UNSAFETY: copies into ring and heap memory through pointers that were checked against their bounds.
 
+use std::collections::VecDeque;
+
 use orion_ring::{Heap, Producer};
 use orion_wire::Fault;
+use orion_wire::record::HeapRange;
 
 use crate::lanes::{LANES_MAX, LaneCounts};
-use crate::stream::{Frame, STREAM_HEADER_BYTES, StreamHeader};
+use crate::stream::{Frame, SHOWN_BODY_BYTES, SHOWN_MAX, STREAM_HEADER_BYTES, Shown, StreamHeader};
 
 /// Who hears what a carrier does to the heap, on the threads that do it.
 #[derive(Clone, Copy)]
@@ -44,6 +47,8 @@ pub enum Blocked {
     Room(usize),
     /// Bulk bytes on the lanes have to come first.
     Barrier,
+    /// So have those that this side's device reads.
+    Device,
 }
 
 const IN_PLACE_BYTES_MIN: usize = 16 << 10;
@@ -56,6 +61,16 @@ enum State {
     Patch { len: usize, bytes: Vec<u8> },
     Taken { up_to: u64 },
     Settled { command: u64 },
+    Shown { offset: u64, have: usize, bytes: [u8; SHOWN_BODY_BYTES] },
+}
+
+/// What a device of this side's reads of the other's.
+#[derive(Default)]
+struct Reads {
+    /// Of which nobody has asked yet.
+    fresh: Vec<Shown>,
+    /// With those: all of which is not here yet.
+    awaited: VecDeque<HeapRange>,
 }
 
 const START: State = State::Header { have: 0, bytes: [0; STREAM_HEADER_BYTES] };
@@ -69,11 +84,38 @@ pub struct Scatter {
     listener: Option<Listener>,
     /// What a client's worker has taken of its commands, until somebody asks.
     taken: Option<u64>,
+    /// Where a device reads what the other side shows.
+    reads: Option<Reads>,
 }
 
 impl Scatter {
     pub fn new(rings: Vec<(Frame, Producer)>, heap: Heap) -> Scatter {
-        Scatter { rings, heap, state: START, listener: None, taken: None }
+        Scatter { rings, heap, state: START, listener: None, taken: None, reads: None }
+    }
+
+    /// This side has a device that reads what the other shows. Nothing that follows passes until it has.
+    pub fn let_device_read(&mut self) {
+        self.reads = Some(Reads::default());
+    }
+
+    /// Ranges that were shown since this was asked before, each with its place in the heap.
+    pub fn shown(&mut self) -> Vec<(Shown, *mut u8)> {
+        let fresh = self.reads.as_mut().map(|reads| std::mem::take(&mut reads.fresh)).unwrap_or_default();
+        let place = |shown: Shown| {
+            let HeapRange { offset, bytes } = shown.range;
+            (shown, self.heap.at(offset, bytes).expect("the range was checked"))
+        };
+        fresh.into_iter().map(place).collect()
+    }
+
+    /// All of the first `count` of them is here.
+    pub fn have_read(&mut self, count: usize) {
+        let reads = self.reads.as_mut().expect("only a device reads");
+        for HeapRange { offset, bytes } in reads.awaited.drain(..count) {
+            if let Some(listener) = self.listener {
+                (listener.arrived)(offset, bytes);
+            }
+        }
     }
 
     pub fn with_listener(self, listener: Option<Listener>) -> Scatter {
@@ -108,6 +150,11 @@ impl Scatter {
                         return Ok((offered, None));
                     }
                     let header = StreamHeader::decode(bytes, self.heap.bytes())?;
+                    // Ranges wait for no ranges, and all else for all of them.
+                    let waits = self.reads.as_ref().is_some_and(|reads| !reads.awaited.is_empty());
+                    if waits && header.frame != Frame::Shown {
+                        return Ok((offered - from.len(), Some(Blocked::Device)));
+                    }
                     self.state = self.begin(header)?;
                 }
                 State::Ring { left: 0, .. } | State::Heap { left: 0, .. } => self.state = START,
@@ -169,6 +216,18 @@ impl Scatter {
                     (listener.settled)(*command);
                     self.state = START;
                 }
+                State::Shown { offset, have, bytes } => {
+                    let n = from.len().min(SHOWN_BODY_BYTES - *have);
+                    bytes[*have..*have + n].copy_from_slice(&from[..n]);
+                    *have += n;
+                    from = &from[n..];
+                    if *have < SHOWN_BODY_BYTES {
+                        return Ok((offered, None));
+                    }
+                    let shown = Shown::decode(*offset, bytes, self.heap.bytes())?;
+                    self.state = START;
+                    self.show(shown)?;
+                }
                 State::Patch { len, bytes } => {
                     let n = from.len().min(*len - bytes.len());
                     bytes.extend_from_slice(&from[..n]);
@@ -206,11 +265,28 @@ impl Scatter {
             Frame::Settled if self.listener.is_some() => State::Settled { command: header.offset },
             Frame::Settled => return Err(Fault("a command settled for somebody who sent none")),
             Frame::Chunk => return Err(Fault("bulk chunk on a session's main connection")),
+            Frame::Shown if self.reads.is_some() => {
+                State::Shown { offset: header.offset, have: 0, bytes: [0; SHOWN_BODY_BYTES] }
+            }
+            Frame::Shown => return Err(Fault("a range was shown to somebody who has no device for it")),
             frame => {
                 let index = self.rings.iter().position(|(f, _)| *f == frame);
                 State::Ring { index: index.ok_or(Fault("ring bytes in the wrong direction"))?, left: len }
             }
         })
+    }
+
+    fn show(&mut self, shown: Shown) -> Result<(), Fault> {
+        let reads = self.reads.as_mut().expect("no such frame begins without a device");
+        if reads.awaited.len() == SHOWN_MAX {
+            return Err(Fault("more ranges were shown than there may be"));
+        }
+        if let Some(listener) = self.listener {
+            (listener.arriving)(shown.range.offset, shown.range.bytes);
+        }
+        reads.awaited.push_back(shown.range);
+        reads.fresh.push(shown);
+        Ok(())
     }
 
     /// Where the next bytes of the stream belong if that is the heap and there are many: the kernel may put them there
@@ -306,6 +382,56 @@ mod tests {
         assert_eq!(s.feed(&stream[taken..], &counts), Ok((40, None)));
     }
 
+    fn shown(offset: u64, bytes: u64) -> Vec<u8> {
+        let range = HeapRange { offset, bytes };
+        frame(Frame::Shown, offset, &Shown { range, address: 0x7000, key: 9 }.body())
+    }
+
+    #[test]
+    fn what_follows_shown_ranges_is_held_back_until_all_were_read() {
+        for cut in [1, 15, 16, 17, 40, 1000] {
+            let memory = Memory::create(Layout { heap_bytes: 1 << 20 }).unwrap();
+            let mut s = scatter(&memory);
+            s.let_device_read();
+            let counts = LaneCounts::default();
+            let mut stream = [shown(4096, 8192), shown(16384, 4096)].concat();
+            // And the header of what waits.
+            let waits_at = stream.len() + STREAM_HEADER_BYTES;
+            stream.extend(frame(Frame::Event, 0, &[3; 24]));
+            let mut at = 0;
+            let blocked = loop {
+                let end = stream.len().min(at + cut);
+                let (used, blocked) = s.feed(&stream[at..end], &counts).unwrap();
+                at += used;
+                if blocked.is_some() {
+                    break blocked;
+                }
+                assert!(at < stream.len(), "it let pass what follows");
+            };
+            assert_eq!((blocked, at), (Some(Blocked::Device), waits_at));
+            let ranges: Vec<HeapRange> = s.shown().iter().map(|(shown, _)| shown.range).collect();
+            assert_eq!(ranges, [(4096, 8192), (16384, 4096)].map(|(offset, bytes)| HeapRange { offset, bytes }));
+            assert!(s.shown().is_empty() && !s.is_between_frames());
+            s.have_read(1);
+            assert_eq!(s.feed(&stream[at..], &counts), Ok((0, Some(Blocked::Device))));
+            s.have_read(1);
+            assert_eq!(s.feed(&stream[at..], &counts), Ok((24, None)));
+        }
+    }
+
+    #[test]
+    fn more_shown_ranges_than_there_may_be_are_a_fault() {
+        let memory = Memory::create(Layout { heap_bytes: 1 << 20 }).unwrap();
+        let mut s = scatter(&memory);
+        s.let_device_read();
+        let counts = LaneCounts::default();
+        let all: Vec<u8> = (0..SHOWN_MAX as u64).flat_map(|i| shown(4096 * i, 4096)).collect();
+        assert_eq!(s.feed(&all, &counts), Ok((all.len(), None)));
+        s.have_read(1);
+        assert_eq!(s.feed(&shown(0, 4096), &counts), Ok((40, None)));
+        assert!(s.feed(&shown(0, 4096), &counts).is_err());
+    }
+
     #[test]
     fn a_full_ring_blocks_and_goes_on() {
         let memory = Memory::create(Layout { heap_bytes: 1 << 20 }).unwrap();
@@ -331,6 +457,7 @@ mod tests {
             frame(Frame::Chunk, 0, &[1; 8]),
             frame(Frame::Patch, 0, &[1; 32]),
             frame(Frame::Settled, 1, &[]),
+            shown(4096, 8192),
             frame(Frame::Heap, 1 << 20, &[1; 8]),
             vec![0xff; 64],
         ] {

@@ -8,10 +8,11 @@
 //!   BARRIER                 one word a lane: wait until that many bytes have come in on it
 //!   SETTLED                 to the client: its command number `offset` brings no more bytes to the heap
 //!   TAKEN                   to the client: the worker has taken the COMMAND bytes up to `offset`
+//!   SHOWN                   bytes of the heap at `offset` that the receiver's device is to read: how many, where, key
 //! lane:             | CHUNK | len u32 | offset u64 | len bytes of the heap ... |
 //! ```
-//! Ring bytes that follow a HEAP or BARRIER frame reach the ring only after the heap bytes are in place, which is
-//! all that `HEAP_WRITTEN` promises.
+//! Ring bytes that follow a HEAP, BARRIER or SHOWN frame reach the ring only after the heap bytes are in place, which
+//! is all that `HEAP_WRITTEN` promises.
 
 use orion_wire::Fault;
 use orion_wire::record::{HeapRange, RECORD_BYTES_MAX};
@@ -28,6 +29,15 @@ pub const FRAME_LEN_MAX: u32 = 1 << 20;
 /// Heap ranges from this size on are striped over the lanes; a smaller one is sent sooner than a lane wakes up.
 pub const STRIPE_BYTES_MIN: u64 = 256 << 10;
 
+/// Ranges that one side shows the other's device at a time, and the bytes of each. To pin the largest takes a system 40
+/// us with small pages (6.18, of an EPYC), as long as to copy a frame: an engine does no more between two looks at
+/// others.
+pub const SHOWN_MAX: usize = 4;
+pub const SHOWN_BYTES_MAX: u64 = 2 << 20;
+/// Fewer are none that anybody shows: each costs its reader a registration.
+pub const SHOWN_BYTES_MIN: u64 = 4 << 10;
+pub const SHOWN_BODY_BYTES: usize = 24;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Frame {
@@ -40,6 +50,42 @@ pub enum Frame {
     Patch = 7,
     Taken = 8,
     Settled = 9,
+    Shown = 10,
+}
+
+/// A range of the heap, and where the other side's device finds its bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shown {
+    pub range: HeapRange,
+    pub address: u64,
+    pub key: u32,
+}
+
+impl Shown {
+    /// What follows the header, which has the offset.
+    pub fn body(self) -> [u8; SHOWN_BODY_BYTES] {
+        let mut out = [0; SHOWN_BODY_BYTES];
+        out[0..8].copy_from_slice(&self.range.bytes.to_le_bytes());
+        out[8..16].copy_from_slice(&self.address.to_le_bytes());
+        out[16..24].copy_from_slice(&u64::from(self.key).to_le_bytes());
+        out
+    }
+
+    /// All but whether there are such pages, which a device finds.
+    pub fn decode(offset: u64, body: &[u8; SHOWN_BODY_BYTES], heap_bytes: u64) -> Result<Shown, Fault> {
+        let [bytes, address, key] = [0, 8, 16].map(|at| {
+            let word: [u8; 8] = std::array::from_fn(|i| body[at + i]);
+            u64::from_le_bytes(word)
+        });
+        if !(SHOWN_BYTES_MIN..=SHOWN_BYTES_MAX).contains(&bytes) {
+            return Err(Fault("a range of an impossible size was shown"));
+        }
+        let range = HeapRange { offset, bytes }.check(heap_bytes)?;
+        match (address.checked_add(bytes), u32::try_from(key)) {
+            (Some(_), Ok(key)) => Ok(Shown { range, address, key }),
+            _ => Err(Fault("a range was shown where nothing can be")),
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,6 +119,7 @@ impl StreamHeader {
             7 => Frame::Patch,
             8 => Frame::Taken,
             9 => Frame::Settled,
+            10 => Frame::Shown,
             _ => return Err(Fault("unknown frame in a session's stream")),
         };
         if len > FRAME_LEN_MAX {
@@ -97,6 +144,11 @@ impl StreamHeader {
                     return Err(Fault("a frame that is a number has a body"));
                 }
             }
+            Frame::Shown => {
+                if len as usize != SHOWN_BODY_BYTES {
+                    return Err(Fault("a range was shown in an impossible length"));
+                }
+            }
             Frame::Command | Frame::Reply | Frame::Event => {}
         }
         Ok(StreamHeader { frame, len, offset })
@@ -113,6 +165,30 @@ mod tests {
             let h = StreamHeader { frame, len: 4096, offset: 8192 };
             assert_eq!(StreamHeader::decode(&h.encode(), 12288), Ok(h));
         }
+    }
+
+    #[test]
+    fn a_shown_range_comes_back_and_one_that_cannot_be_is_a_fault() {
+        const HEAP: u64 = 4 << 20;
+        let range = HeapRange { offset: 4096, bytes: SHOWN_BYTES_MAX };
+        let shown = Shown { range, address: 0x7000_0000, key: u32::MAX };
+        assert_eq!(Shown::decode(4096, &shown.body(), HEAP), Ok(shown));
+        for (offset, bytes, address) in [
+            (4096, SHOWN_BYTES_MIN - 1, 0),
+            (4096, SHOWN_BYTES_MAX + 1, 0),
+            (HEAP - SHOWN_BYTES_MIN + 1, SHOWN_BYTES_MIN, 0),
+            (u64::MAX, SHOWN_BYTES_MIN, 0),
+            (0, SHOWN_BYTES_MIN, u64::MAX - SHOWN_BYTES_MIN + 1),
+        ] {
+            let bad = Shown { range: HeapRange { offset, bytes }, address, key: 1 };
+            assert!(Shown::decode(offset, &bad.body(), HEAP).is_err(), "{bad:?}");
+        }
+        let mut body = shown.body();
+        body[20] = 1;
+        assert!(Shown::decode(4096, &body, HEAP).is_err(), "a key has 32 bits");
+        let header = StreamHeader { frame: Frame::Shown, len: SHOWN_BODY_BYTES as u32, offset: 4096 };
+        assert_eq!(StreamHeader::decode(&header.encode(), HEAP), Ok(header));
+        assert!(StreamHeader::decode(&StreamHeader { len: 16, ..header }.encode(), HEAP).is_err());
     }
 
     #[test]

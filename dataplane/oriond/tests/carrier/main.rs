@@ -24,6 +24,8 @@ mod log;
 mod moves;
 #[cfg(feature = "rdma")]
 mod rdma;
+#[cfg(feature = "rdma")]
+mod rdma_ranges;
 mod share;
 mod shared_file;
 mod speed;

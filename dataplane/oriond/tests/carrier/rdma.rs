@@ -25,16 +25,16 @@ use crate::harness::{Client, Oriond, Transport, wait_until};
 const LOST_WITHIN: Duration = Duration::from_secs(11);
 
 /// By hand up to where the server has a queue pair, or has refused to have one.
-fn by_hand(server: &Oriond, change: impl FnOnce(&mut End)) -> (Channel, Welcome, Pair, Result<(), String>) {
+pub fn by_hand(server: &Oriond, change: impl FnOnce(&mut End)) -> (Channel, Welcome, Pair, Result<(), String>) {
     let memory = Memory::create(Layout { heap_bytes: 1 << 20 }).expect("memory");
     let (channel, welcome, pair, connected, _) = with_ring(server, &memory, change);
     (channel, welcome, pair, connected)
 }
 
-type ByHand = (Channel, Welcome, Pair, Result<(), String>, Producer);
+pub type ByHand = (Channel, Welcome, Pair, Result<(), String>, Producer);
 
 /// With replies in this memory.
-fn with_ring(server: &Oriond, memory: &Memory, change: impl FnOnce(&mut End)) -> ByHand {
+pub fn with_ring(server: &Oriond, memory: &Memory, change: impl FnOnce(&mut End)) -> ByHand {
     let pair = Pair::new(device()).expect("a queue pair");
     let mut replies = memory.producer(Which::Reply).expect("a ring");
     // SAFETY: memory is not unmapped when it is dropped.
@@ -55,7 +55,7 @@ fn with_ring(server: &Oriond, memory: &Memory, change: impl FnOnce(&mut End)) ->
 }
 
 /// What is written, from the beginning of the outbox; what the device says of it.
-fn write(pair: &Pair, bytes: &[u8], to: Place, notice: Option<Notice>) -> Outcome {
+pub fn write(pair: &Pair, bytes: &[u8], to: Place, notice: Option<Notice>) -> Outcome {
     // SAFETY: the outbox is larger, and what was written from it before is done with: each write is waited for here.
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), pair.outbox(), bytes.len()) };
     let notice = notice.map(Notice::encode);
@@ -68,20 +68,20 @@ fn write(pair: &Pair, bytes: &[u8], to: Place, notice: Option<Notice>) -> Outcom
     done.expect("just seen").outcome
 }
 
-fn words_of(end: u64) -> Vec<u8> {
+pub fn words_of(end: u64) -> Vec<u8> {
     placed_words(end).into_iter().flat_map(u64::to_le_bytes).collect()
 }
 
-fn record(op: u16, sequence: u64, body: &[u8]) -> Vec<u8> {
+pub fn record(op: u16, sequence: u64, body: &[u8]) -> Vec<u8> {
     let size = (HEADER_BYTES + body.len()) as u32;
     [&Header { size, op, thread: 1, context: 0, sequence }.encode(), body].concat()
 }
 
-fn device() -> Arc<Device> {
+pub fn device() -> Arc<Device> {
     Device::open(&VerbsPort::default()).expect("a device")
 }
 
-fn serving() -> Oriond {
+pub fn serving() -> Oriond {
     Oriond::start_for(Transport::Rdma, &[])
 }
 

@@ -101,8 +101,8 @@ impl ApplicationSide {
     }
 
     /// Sends what is posted until the session is over. `place` has some of it where it belongs without a batch, and
-    /// answers how many bytes. `send` sends from the beginning of a batch, and waits if it cannot. `nap` is called now
-    /// and then while nothing is posted.
+    /// answers how many bytes. `send` sends from the beginning of a batch, and waits if it cannot; with an empty one,
+    /// for room on the other way that a range goes. `nap` is called now and then while nothing is posted.
     pub fn send_commands(
         &self,
         mut commands: Consumer,
@@ -125,6 +125,10 @@ impl ApplicationSide {
                 taken = batch.collect_after(taken, Frame::Command, &mut commands, &self.heap, stripe)?;
             }
             if taken == 0 && batch.is_empty() {
+                if batch.waits_for_room() {
+                    send(&mut batch)?;
+                    continue;
+                }
                 if !self.spin.until(|| commands.has_news() != Ok(false)) {
                     // A nap that ends because it is over is no reason to look for another 20 ms.
                     while commands.has_news() == Ok(false) && !self.is_lost() {
@@ -153,13 +157,13 @@ impl ApplicationSide {
     }
 
     /// Puts bytes where they belong, however long that takes the application. `wait` waits for what a barrier stands
-    /// for.
+    /// for, or for a device.
     pub fn deliver(
         &self,
         scatter: &mut Scatter,
         bytes: &[u8],
         counts: &LaneCounts,
-        mut wait: impl FnMut(&mut Scatter) -> Result<(), Death>,
+        mut wait: impl FnMut(&mut Scatter, Blocked) -> Result<(), Death>,
     ) -> Result<(), Death> {
         let mut at = 0;
         loop {
@@ -175,7 +179,7 @@ impl ApplicationSide {
                         .wait_room(1, self.spin, Duration::from_millis(100))
                         .map_err(|_| Fault("ring positions are impossible"))?;
                 }
-                Some(Blocked::Barrier) => wait(scatter)?,
+                Some(blocked) => wait(scatter, blocked)?,
                 None => return Ok(()),
             }
             if self.is_lost() {

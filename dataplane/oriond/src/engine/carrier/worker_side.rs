@@ -245,6 +245,11 @@ impl WorkerSide {
         matches!(self.scatter.feed(&[], counts), Ok((_, Some(Blocked::Barrier))))
     }
 
+    /// For what goes into the heap without passing here.
+    pub fn scatter(&mut self) -> &mut Scatter {
+        &mut self.scatter
+    }
+
     /// Where the next bytes may go without a copy in between.
     pub fn in_place(&self) -> Option<(*mut u8, usize)> {
         self.scatter.in_place()
@@ -267,9 +272,10 @@ impl WorkerSide {
 
 // Sleep.
 impl WorkerSide {
-    /// Arranges to be woken when the worker has news, or room that is waited for. False if it has already.
-    pub fn park(&mut self, io: &mut Io, slot: u32) -> bool {
-        if self.sending.is_none() {
+    /// Arranges to be woken when the worker has news, if any are `wanted` now, or room that is waited for. False if it
+    /// has already.
+    pub fn park(&mut self, io: &mut Io, slot: u32, wanted: bool) -> bool {
+        if self.sending.is_none() && wanted {
             if !self.reply.may_sleep() || !self.event.may_sleep() {
                 return false;
             }

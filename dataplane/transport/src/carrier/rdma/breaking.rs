@@ -1,5 +1,5 @@
 //! For tests, in debug builds: queue pairs that end in error, as they do when their device fails, at a moment that the
-//! test chooses.
+//! test chooses, and ranges that cannot be registered, as where there is a limit on locked memory.
 
 // UNSAFETY: libibverbs is C. A queue pair is asked for only while it is in the list, from which it goes before it is
 // destroyed.
@@ -10,8 +10,12 @@ use std::time::Duration;
 
 use rdma_mummy_sys as sys;
 
+use super::works::Use;
+
 /// Names a file: while there is one, all but the first queue pair end in error, and then it is gone.
 const VARIABLE: &str = "ORION_SOFT_BREAKS";
+/// Set in a process that can register no range: `shown`, `read` or both.
+const UNREGISTERED: &str = "ORION_SOFT_UNREGISTERED";
 const LOOK_INTERVAL: Duration = Duration::from_millis(2);
 
 static ALL: Mutex<All> = Mutex::new(All { made: 0, here: Vec::new() });
@@ -45,6 +49,16 @@ impl Drop for Listed {
     fn drop(&mut self) {
         all().here.retain(|(number, _)| *number != self.0);
     }
+}
+
+/// Whether a range can be registered.
+pub fn may_register(how: Use) -> Result<(), String> {
+    let name = match how {
+        Use::ShownToRead => "shown",
+        Use::ReadInto => "read",
+    };
+    let may = !std::env::var(UNREGISTERED).is_ok_and(|value| value.contains(name));
+    if may { Ok(()) } else { Err(format!("{UNREGISTERED} has it that no range is {name}")) }
 }
 
 /// How many this process has made so far.

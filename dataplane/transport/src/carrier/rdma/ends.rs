@@ -23,11 +23,14 @@ pub struct End {
     /// Where its inbox is, and the key to it.
     pub inbox: u64,
     pub key: u32,
+    /// Ranges of this end that the other's device may read at a time, and the other way around. None where this end's
+    /// device cannot.
+    pub reads: u8,
     pub ring: RingEnd,
 }
 
 /// The ring that is written into at this end: the worker's commands, or the application's replies. Besides the inbox,
-/// nothing else of that process has a key.
+/// nothing else of that process has a key for as long as the session runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RingEnd {
     pub data: u64,
@@ -75,6 +78,7 @@ impl End {
         w.word(self.inbox);
         w.word(RING_BYTES as u64);
         w.word(self.key.into());
+        w.word(self.reads.into());
         self.ring.encode(&mut w);
         w
     }
@@ -84,6 +88,7 @@ impl End {
         let (qp_number, first_psn) = (r.word()?, r.word()?);
         let gid = r.bytes()?.try_into().map_err(|_| Fault("a port's address has another length"))?;
         let (lid, mtu, inbox, inbox_bytes, key) = (r.word()?, r.word()?, r.word()?, r.word()?, r.word()?);
+        let reads = r.word()?;
         let ring = RingEnd::decode(&mut r)?;
         r.finish()?;
         if !(1..=NUMBER_MAX).contains(&qp_number) || first_psn > NUMBER_MAX {
@@ -103,6 +108,7 @@ impl End {
             mtu: mtu as u8,
             inbox,
             key: narrow(key)?,
+            reads: narrow(reads)?,
             ring,
         })
     }
@@ -121,6 +127,7 @@ mod tests {
         mtu: 5,
         inbox: 0x7000_0000,
         key: u32::MAX,
+        reads: 4,
         ring: RING,
     };
 

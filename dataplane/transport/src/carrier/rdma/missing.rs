@@ -9,7 +9,7 @@ use orion_ring::Reach;
 
 use super::choice::VerbsPort;
 use super::ends::End;
-use super::works::{Done, Work};
+use super::works::{Done, Read, Registered, Use, Work};
 
 /// There is none.
 pub enum Device {}
@@ -74,6 +74,32 @@ impl Pair {
     }
 
     pub fn post(&self, _: &[Work]) -> Result<(), String> {
+        match *self {}
+    }
+
+    pub fn reads(&self) -> u8 {
+        match *self {}
+    }
+
+    /// # Safety
+    /// There is nothing to be safe.
+    pub unsafe fn register(&self, _: *mut u8, _: usize, _: Use) -> Result<Registered, String> {
+        match *self {}
+    }
+
+    pub fn let_go(&self, _: usize) {
+        match *self {}
+    }
+
+    pub fn landing(&self) -> *const u8 {
+        match *self {}
+    }
+
+    pub fn read(&self, _: &Read) -> Result<(), String> {
+        match *self {}
+    }
+
+    pub fn arm_sent(&self) -> Result<(), String> {
         match *self {}
     }
 

@@ -10,14 +10,16 @@
 //! ```text
 //! orion-send      commands -> stage -> device -> the worker's ring; with bytes of the heap -> outbox -> its inbox
 //! orion-receive   inbox -> reply and event ring, heap; wakes who sleeps at the reply ring
-//! placing  which records             choice   which port             ends     what the ends tell each other
+//!                 large ranges of the heap stay where they are, and the device of who is to have them reads them
+//! placing  which records             showing  which ranges           ends     what the ends tell each other
 //! works    what devices are asked    window   who may write, how much   pipe     how it is written
 //! verbs    devices and queue pairs   limits   how much, how often    device   verbs, or none
-//! breaking in tests: what fails
+//! choice   which port                breaking in tests: what fails
 //! ```
 //! Nothing encrypts what devices write: whoever can listen between them reads it. Nor does a device reach anything but
-//! the inbox and that ring: the heap is copied into and out of the inbox by the threads here and by oriond's engine, as
-//! its pages come and go with what the application allocates, and a device keeps those that it was shown.
+//! the inbox, that ring and, to be read, what is shown: no range of the heap stays registered when it has been read, as
+//! pages come and go with what the application allocates, and a device keeps those that it knows. Small ranges are
+//! copied into and out of the inbox by the threads here and by oriond's engine.
 
 // UNSAFETY: poll, recv, and copies into heap memory by address.
 
@@ -31,6 +33,7 @@ pub mod limits;
 mod missing;
 pub mod pipe;
 pub mod placing;
+pub mod showing;
 #[cfg(feature = "rdma")]
 mod verbs;
 pub mod window;
@@ -47,7 +50,6 @@ use orion_ring::futex::{self, Among};
 use orion_ring::{Consumer, Producer};
 use orion_wire::address::Server;
 use orion_wire::hello::kind;
-use orion_wire::record::HeapRange;
 use orion_wire::{Fault, Pages};
 
 use super::application_side::{ApplicationSide, Begun, begin, wake};
@@ -55,9 +57,9 @@ use super::contract::{Attached, Carrier, Death, Security, Way};
 use super::tcp;
 use crate::channel::Channel;
 use crate::client::handshake::{Caller, NoSession, Tuning, answer_to, shutdown};
-use crate::gather::{Gather, Stripe};
-use crate::lanes::{LANES_MAX, LaneCounts};
-use crate::scatter::{Listener, Scatter};
+use crate::gather::Gather;
+use crate::lanes::LaneCounts;
+use crate::scatter::{Blocked, Listener, Scatter};
 use crate::socket;
 use crate::stream::{Frame, TAKEN_BYTES_MIN};
 use crate::thread::{LIMIT, spawn, with_signals_blocked};
@@ -66,6 +68,7 @@ pub use device::{Device, Pair};
 use ends::End;
 use pipe::Pipe;
 use placing::place;
+use showing::{Showing, read_shown};
 
 /// How often a client that has nothing to say writes nothing, so that a way that is down is found out about: less than
 /// 11 s with the above. The server hears of it by the TCP connection's end.
@@ -120,6 +123,9 @@ impl Way for Rdma {
         // SAFETY: memory is not unmapped when it is dropped, and its rings stay what they are.
         unsafe { pipe.offer(scatter.ring(REPLIES).beside_device()) }.map_err(unavailable)?;
         connect(server, &mut main, &pipe)?;
+        if pipe.reads() {
+            scatter.let_device_read();
+        }
         let security = Security {
             is_proved,
             // The handshake was, where it crossed a network; what devices write is not.
@@ -146,19 +152,6 @@ fn connect(server: &Server, main: &mut Channel, pipe: &Pipe) -> Result<(), NoSes
     pipe.connect(&peer)?;
     socket::receive_timeout(main.as_fd(), 0).map_err(failed)?;
     Ok(())
-}
-
-/// Nothing goes another way than the rest: there is but one.
-pub struct NoLanes;
-
-impl Stripe for NoLanes {
-    fn stripe(&mut self, _: HeapRange) -> Option<u64> {
-        None
-    }
-
-    fn barrier(&self) -> [u64; LANES_MAX] {
-        [0; LANES_MAX]
-    }
 }
 
 struct Link {
@@ -235,15 +228,21 @@ fn send_commands(link: &Link, commands: Consumer) -> Result<(), Death> {
         // SAFETY: the parts point to memory that stays mapped for the life of the process.
         let sent = unsafe { link.pipe.send(batch.parts(), batch.is_ahead())? };
         batch.advance(sent);
-        if sent == 0 { wait_room(link) } else { Ok(()) }
+        match sent {
+            // All was sent, and what is next waits for others to be read.
+            0 if batch.is_empty() => wait_room(link, || Ok(link.pipe.may_show())),
+            0 => wait_room(link, || link.pipe.has_room()),
+            _ => Ok(()),
+        }
     };
-    link.side.send_commands(commands, &mut NoLanes, place, send, || {})
+    let mut showing = Showing { pipe: &link.pipe, heap: link.side.heap, holes: link.side.holes };
+    link.side.send_commands(commands, &mut showing, place, send, || {})
 }
 
-fn wait_room(link: &Link) -> Result<(), Death> {
+fn wait_room(link: &Link, is_there: impl Fn() -> Result<bool, Death>) -> Result<(), Death> {
     let mut outcome = Ok(false);
     let mut found = || {
-        outcome = link.pipe.has_room();
+        outcome = is_there();
         !matches!(outcome, Ok(false))
     };
     if !link.side.spin.until(&mut found) && !link.lost() {
@@ -264,6 +263,7 @@ fn receive(link: &Link, mut scatter: Scatter) -> Result<(), Death> {
         }
         link.side.taken(link.pipe.peer_ring_taken());
         have_placed(link, scatter.ring(REPLIES))?;
+        read_shown(&link.pipe, &mut scatter)?;
         if let Some((to, len)) = scatter.in_place() {
             // SAFETY: `in_place` gave `len` writable bytes of the heap.
             let n = unsafe { link.pipe.copy(to, len) };
@@ -276,13 +276,22 @@ fn receive(link: &Link, mut scatter: Scatter) -> Result<(), Death> {
         // SAFETY: the buffer is ours.
         let n = unsafe { link.pipe.copy(buffer.as_mut_ptr(), buffer.len()) };
         if n == 0 {
-            wait_news(link)?;
+            wait_news(link, || link.pipe.has_arrivals())?;
             continue;
         }
-        link.side.deliver(&mut scatter, &buffer[..n], &LaneCounts::default(), |_| {
-            Err(Fault("a barrier where there are no lanes").into())
+        link.side.deliver(&mut scatter, &buffer[..n], &LaneCounts::default(), |scatter, blocked| match blocked {
+            Blocked::Device => wait_read(link, scatter),
+            _ => Err(Fault("a barrier where there are no lanes").into()),
         })?;
         link.pipe.take(n)?;
+    }
+    Ok(())
+}
+
+/// Until something more of what is shown was read. What has come meanwhile waits, so only the way to it is looked at.
+fn wait_read(link: &Link, scatter: &mut Scatter) -> Result<(), Death> {
+    while !link.lost() && !read_shown(&link.pipe, scatter)? {
+        wait_news(link, || false)?;
     }
     Ok(())
 }
@@ -301,7 +310,7 @@ fn have_placed(link: &Link, replies: &mut Producer) -> Result<(), Death> {
 }
 
 /// Looks for a while, then sleeps until something has come, or the connection has ended.
-fn wait_news(link: &Link) -> Result<(), Death> {
+fn wait_news(link: &Link, has_come: impl Fn() -> bool) -> Result<(), Death> {
     let mut outcome = Ok(false);
     link.side.spin.until(|| {
         outcome = link.pipe.look();
@@ -311,7 +320,7 @@ fn wait_news(link: &Link) -> Result<(), Death> {
         wake(&link.room_waits);
         return Ok(());
     }
-    if link.lost() || link.pipe.has_arrivals() || !link.pipe.may_sleep()? {
+    if link.lost() || has_come() || !link.pipe.may_sleep()? {
         // What made it stay awake may have been credits.
         wake(&link.room_waits);
         return Ok(());

@@ -10,22 +10,34 @@
 //! The notice is placed behind the bytes that it tells of: that is what a reliable connection promises. It comes by a
 //! completion, so whoever looks sees it without the system, and whoever sleeps is woken. Who reads a ring waits for no
 //! notice: where records end is written behind them, and he looks at that.
+//!
+//! ```text
+//! heap     |......a range, registered......|   -- SHOWN in the stream: where, and by which key -->
+//!                                              <-- RDMA READ --           heap     |......the same range......|
+//!                                              <-- WRITE WITH IMMEDIATE, no bytes: it was read; both let go of it
+//! ```
 
 // UNSAFETY: copies into and out of memory that the other side's device writes. It is copied by address, and looked at
 // only as a copy.
 
 use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock};
 
 use orion_ring::Reach;
 use orion_ring::control::placed_words;
+use orion_wire::Fault;
+use orion_wire::record::HeapRange;
 
 use super::device::Pair;
 use super::ends::End;
-use super::limits::{ACKNOWLEDGED_SECONDS_MAX, BATCH_WORKS_MAX, RING_BYTES};
-use super::window::{In, Notice, Out, Upto, WORDS_BYTES};
-use super::works::{Done, Outcome, Place, Work};
+use super::limits::{ACKNOWLEDGED_SECONDS_MAX, BATCH_WORKS_MAX, RING_BYTES, shown_from_bytes};
+use super::window::{Brought, In, LandingPart, Notice, Out, Reading, Upto, WORDS_BYTES};
+use super::works::{Done, Outcome, Place, READ, Read, ReadTo, Use, Work};
 use crate::carrier::contract::Death;
+use crate::gather::Part;
+use crate::holes::PAGE;
+use crate::stream::{SHOWN_BYTES_MAX, Shown};
 
 /// Of one write: small enough that the other side works on one while the next one is under way.
 const BATCH_BYTES_MAX: usize = 128 << 10;
@@ -38,11 +50,41 @@ pub struct Pipe {
     arrivals: Mutex<In>,
     /// What was wrong with what has come.
     broken: OnceLock<Death>,
+    /// Of the thread that takes in.
+    reading: Mutex<Reading>,
+    shown_from: u64,
+    moved: Moved,
+    /// Why a range was not shown that is large enough.
+    objection: OnceLock<String>,
+}
+
+/// Bytes by the way that they went.
+#[derive(Debug, Default)]
+struct Moved {
+    taken: AtomicU64,
+    shown: AtomicU64,
+    read: AtomicU64,
+    landed: AtomicU64,
+}
+
+/// The same, as numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tally {
+    /// That were copied from the inbox.
+    pub taken_bytes: u64,
+    /// Of ranges that the other side's device was shown.
+    pub shown_bytes: u64,
+    /// That this one's read to where they belong, and that were copied from the landing.
+    pub read_bytes: u64,
+    pub landed_bytes: u64,
 }
 
 /// A transport that gives up says so by this number (IBV_WC_RETRY_EXC_ERR, IBV_WC_RNR_RETRY_EXC_ERR).
 const NOT_ACKNOWLEDGED: u32 = 12;
 const NOT_RECEIVED: u32 = 13;
+/// And by these that there is nothing where it was to read, or none that it may read (IBV_WC_REM_INV_REQ_ERR,
+/// IBV_WC_REM_ACCESS_ERR).
+const NOT_READABLE: [u32; 2] = [9, 10];
 
 const STAGE: u64 = 1 << 8;
 
@@ -66,7 +108,16 @@ fn note(out: &Out) -> u64 {
 
 impl Pipe {
     pub fn new(pair: Pair) -> Pipe {
-        Pipe { pair, out: Mutex::default(), arrivals: Mutex::default(), broken: OnceLock::new() }
+        Pipe {
+            pair,
+            out: Mutex::default(),
+            arrivals: Mutex::default(),
+            broken: OnceLock::new(),
+            reading: Mutex::default(),
+            shown_from: shown_from_bytes(),
+            moved: Moved::default(),
+            objection: OnceLock::new(),
+        }
     }
 
     /// Lets the other side write into this ring.
@@ -188,6 +239,132 @@ impl Pipe {
         n
     }
 
+    /// Shows the beginning of a range to the other side's device, if it is large enough. Nothing is sent by this.
+    ///
+    /// # Safety
+    /// The range is at this address, and stays mapped for as long as the pipe is here.
+    pub unsafe fn show(&self, range: HeapRange, at: *mut u8) -> Part {
+        if range.bytes < self.shown_from || self.pair.reads() == 0 {
+            return Part::Inline(range.bytes);
+        }
+        if !self.out().may_show() {
+            return Part::Striped(0);
+        }
+        // So that no page is registered twice.
+        let bytes = range.bytes.min(SHOWN_BYTES_MAX - at as u64 % PAGE);
+        // SAFETY: the caller vouches for it.
+        match unsafe { self.pair.register(at, bytes as usize, Use::ShownToRead) } {
+            Ok(registered) => {
+                self.out().shown(registered.slot);
+                self.moved.shown.fetch_add(bytes, Ordering::Relaxed);
+                Part::Shown(Shown { range: HeapRange { bytes, ..range }, address: at as u64, key: registered.key })
+            }
+            Err(why) => {
+                let _ = self.objection.set(why);
+                Part::Inline(bytes)
+            }
+        }
+    }
+
+    /// From which size on [`Self::show`] does.
+    pub fn shown_from(&self) -> u64 {
+        self.shown_from
+    }
+
+    /// Whether [`Self::show`] could show something.
+    pub fn may_show(&self) -> bool {
+        self.out().may_show()
+    }
+
+    /// Whether either end's device reads what the other shows.
+    pub fn reads(&self) -> bool {
+        self.pair.reads() > 0
+    }
+
+    /// Why something went through the inbox that could have been read, if anything did.
+    pub fn objection(&self) -> Option<&str> {
+        self.objection.get().map(String::as_str)
+    }
+
+    pub fn tally(&self) -> Tally {
+        let of = |bytes: &AtomicU64| bytes.load(Ordering::Relaxed);
+        let Moved { taken, shown, read, landed } = &self.moved;
+        Tally { taken_bytes: of(taken), shown_bytes: of(shown), read_bytes: of(read), landed_bytes: of(landed) }
+    }
+
+    /// Goes on with what the other side shows: with these ranges too, each with where it belongs. Answers how many
+    /// more are there completely; [`Self::have_read`] has to be told of them.
+    ///
+    /// # Safety
+    /// Where they belong stays mapped, and is nobody else's, for as long as the pipe is here.
+    pub unsafe fn read(&self, shown: Vec<(Shown, *mut u8)>) -> Result<usize, Death> {
+        let mut reading = self.reading.lock().expect("nothing panics under this lock");
+        if !shown.is_empty() {
+            self.arrivals().shown(shown.len());
+            shown.into_iter().for_each(|(shown, to)| reading.begin(shown, to as usize));
+        }
+        if reading.is_empty() {
+            return Ok(0);
+        }
+        let done = {
+            let mut out = self.out();
+            self.reap(&mut out)?;
+            out.take_reads()
+        };
+        let mut whole = 0;
+        for _ in 0..done {
+            match reading.completed() {
+                Brought::Whole { slot, bytes } => {
+                    self.pair.let_go(slot);
+                    self.moved.read.fetch_add(bytes as u64, Ordering::Relaxed);
+                    whole += 1;
+                }
+                Brought::Landed { to, bytes, next } => {
+                    // SAFETY: so much of the landing was read, and it belongs there, says the range, whose place the
+                    // caller vouched for.
+                    unsafe { std::ptr::copy_nonoverlapping(self.pair.landing(), to as *mut u8, bytes) };
+                    self.moved.landed.fetch_add(bytes as u64, Ordering::Relaxed);
+                    match next {
+                        Some(part) => self.read_to_landing(part)?,
+                        None => whole += 1,
+                    }
+                }
+            }
+        }
+        while let Some(next) = reading.next(self.pair.reads().into()) {
+            let bytes = next.shown.range.bytes as usize;
+            // SAFETY: the caller vouched for it.
+            match unsafe { self.pair.register(next.to as *mut u8, bytes, Use::ReadInto) } {
+                Ok(registered) => {
+                    reading.reads_whole(registered.slot);
+                    let Shown { address, key, .. } = next.shown;
+                    let read = Read { to: ReadTo::Slot(registered.slot), address, key, bytes };
+                    self.pair.read(&read).map_err(Death::Cut)?;
+                }
+                Err(why) => {
+                    let _ = self.objection.set(why);
+                    self.read_to_landing(reading.reads_to_landing())?;
+                }
+            }
+        }
+        Ok(whole)
+    }
+
+    fn read_to_landing(&self, LandingPart { address, key, bytes }: LandingPart) -> Result<(), Death> {
+        self.pair.read(&Read { to: ReadTo::Landing, address, key, bytes }).map_err(Death::Cut)
+    }
+
+    /// Tells the other side that so many ranges more of what it shows are where they belong.
+    pub fn have_read(&self, count: usize) -> Result<(), Death> {
+        let mut arrivals = self.arrivals();
+        arrivals.have_read(count);
+        self.give_back(&mut arrivals)
+    }
+
+    fn is_reading(&self) -> bool {
+        !self.reading.lock().expect("nothing panics under this lock").is_empty()
+    }
+
     /// Whether [`Self::send`] could send something.
     pub fn has_room(&self) -> Result<bool, Death> {
         let mut out = self.out();
@@ -206,6 +383,12 @@ impl Pipe {
     fn reap(&self, out: &mut Out) -> Result<(), Death> {
         while let Some(Done { outcome, token, .. }) = self.pair.poll_sent().map_err(Death::Cut)? {
             match outcome {
+                Outcome::Well if token == READ => out.has_read(),
+                Outcome::Failed(status) if token == READ && NOT_READABLE.contains(&status) => {
+                    let state = self.pair.state();
+                    let what = "what it has shown cannot be read: it is not there, or not any more";
+                    return Err(Death::Cut(format!("{what} (status {status}; here, {state})")));
+                }
                 Outcome::Well => {
                     let (works, up_to) = of_token(token);
                     out.completed(works, up_to);
@@ -238,6 +421,8 @@ impl Pipe {
     }
 
     fn look_once(&self) -> Result<bool, Death> {
+        // One lock after the other.
+        let is_reading = self.is_reading();
         let mut arrivals = self.arrivals();
         let mut some = false;
         for _ in 0..NOTICES_MAX {
@@ -254,7 +439,18 @@ impl Pipe {
                 Notice::Placed(bytes) => arrivals.placed(bytes)?,
                 Notice::Taken { bytes, batches } => self.out().given_back(bytes, batches)?,
                 Notice::Room(bytes) => self.out().ring_given_back(bytes),
+                // Where they come to an end, so does this.
+                Notice::Read(ranges) => (0..ranges).try_for_each(|_| {
+                    let slot = self.out().was_read()?;
+                    self.pair.let_go(slot);
+                    Ok::<_, Fault>(())
+                })?,
             }
+        }
+        if is_reading {
+            let mut out = self.out();
+            self.reap(&mut out)?;
+            some |= out.has_reads();
         }
         self.give_back(&mut arrivals)?;
         Ok(some)
@@ -300,6 +496,7 @@ impl Pipe {
     pub fn take(&self, bytes: usize) -> Result<(), Death> {
         let mut arrivals = self.arrivals();
         arrivals.take(bytes);
+        self.moved.taken.fetch_add(bytes as u64, Ordering::Relaxed);
         self.give_back(&mut arrivals)
     }
 
@@ -336,9 +533,12 @@ impl Pipe {
         self.pair.state()
     }
 
-    /// Has the bell ring for the next notice. False if there is one already.
+    /// Has the bell ring for the next notice, and for the next range that was read. False if there is one already.
     pub fn may_sleep(&self) -> Result<bool, Death> {
         self.pair.arm().map_err(Death::Cut)?;
+        if self.is_reading() {
+            self.pair.arm_sent().map_err(Death::Cut)?;
+        }
         Ok(!self.look()?)
     }
 
@@ -397,7 +597,7 @@ mod tests {
     }
 
     /// What an end says in the end.
-    fn end_of(what: impl Fn() -> Result<(), Death>) -> Death {
+    fn end_of(mut what: impl FnMut() -> Result<(), Death>) -> Death {
         let begin = Instant::now();
         loop {
             if let Err(death) = what() {
@@ -528,5 +728,181 @@ mod tests {
             assert!(header.sequence == i && body == record[HEADER_BYTES..], "record {i}");
             ring.consume(bytes);
         }
+    }
+
+    /// One end shows ranges of its heap as there is room, and the other reads them to where they belong.
+    #[test]
+    #[ignore = "it takes an RDMA device: dataplane/conformance/vm/rdma.sh has one"]
+    fn what_is_shown_is_read_to_where_it_belongs_and_let_go_of_over_rdma() {
+        const BYTES: u64 = 40 << 20;
+        let [here, there] = ends();
+        let heaps = [0, 1].map(|_| {
+            let memory = Memory::create(Layout { heap_bytes: BYTES }).expect("memory");
+            memory.map_heap(None).expect("a heap")
+        });
+        // Neither begins nor ends with a page.
+        let whole = HeapRange { offset: 4096 + 24, bytes: BYTES - (12 << 10) };
+        // SAFETY: heaps of this test alone, inside of them.
+        let bytes_of = |i: usize, range: HeapRange| unsafe {
+            std::slice::from_raw_parts_mut(
+                heaps[i].at(range.offset, range.bytes).expect("inside"),
+                range.bytes as usize,
+            )
+        };
+        for (i, byte) in bytes_of(0, whole).iter_mut().enumerate() {
+            *byte = (i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes()[7];
+        }
+        let (mut rest, mut told, mut most, begin) = (whole, Vec::new(), 0, Instant::now());
+        while rest.bytes > 0 || here.out().shown_count() > 0 {
+            // SAFETY: the range is at this address of a heap that is not unmapped.
+            let part = unsafe { here.show(rest, heaps[0].at(rest.offset, rest.bytes).expect("inside")) };
+            let bytes = match part {
+                Part::Shown(shown) => {
+                    told.push((shown, heaps[1].at(shown.range.offset, shown.range.bytes).expect("inside")));
+                    shown.range.bytes
+                }
+                Part::Striped(bytes) => bytes,
+                // What is left at the end.
+                Part::Inline(bytes) => {
+                    assert!(bytes == rest.bytes && bytes < here.shown_from(), "{part:?}");
+                    bytes_of(1, rest).copy_from_slice(bytes_of(0, rest));
+                    bytes
+                }
+            };
+            rest = HeapRange { offset: rest.offset + bytes, bytes: rest.bytes - bytes };
+            most = most.max(here.out().shown_count());
+            // SAFETY: as above.
+            let count = unsafe { there.read(std::mem::take(&mut told)) }.expect("reading");
+            there.have_read(count).expect("telling");
+            there.look().expect("looking");
+            here.look().expect("looking");
+            assert!(begin.elapsed() < Duration::from_secs(60), "{rest:?} is left; {:?}", there.tally());
+        }
+        assert!(bytes_of(0, whole) == bytes_of(1, whole), "other bytes came");
+        assert!(most > 1 && most <= crate::stream::SHOWN_MAX, "{most} at a time");
+        assert_eq!((here.pair.registered(), there.pair.registered()), (0, 0));
+        let tally = there.tally();
+        assert_eq!((tally.read_bytes, tally.landed_bytes, tally.taken_bytes), (here.tally().shown_bytes, 0, 0));
+        assert!(tally.read_bytes > whole.bytes - here.shown_from(), "{tally:?}");
+    }
+
+    /// Who is shown what is not there, or reads beside it or after it was let go of, loses his queue pair.
+    #[test]
+    #[ignore = "it takes an RDMA device: dataplane/conformance/vm/rdma.sh has one"]
+    fn what_is_not_shown_cannot_be_read_over_rdma() {
+        type Change = fn(&mut Shown);
+        let wrong: [(Change, &str); 5] = [
+            (|shown| shown.key ^= 0x100, "another key"),
+            (|shown| shown.address += 4096, "beside it, at its end"),
+            (|shown| shown.address -= 1, "beside it, at its beginning"),
+            (|shown| shown.range.bytes += 4096, "beyond it"),
+            (|shown| shown.address = 0, "no pages"),
+        ];
+        for (change, what) in wrong {
+            let [here, there] = ends();
+            let memory = Memory::create(Layout { heap_bytes: 4 << 20 }).expect("memory");
+            let heap = memory.map_heap(None).expect("a heap");
+            let at = heap.at(1 << 20, 1 << 20).expect("inside");
+            // SAFETY: a range of a heap that is not unmapped.
+            let part = unsafe { here.show(HeapRange { offset: 1 << 20, bytes: 1 << 20 }, at) };
+            let Part::Shown(mut shown) = part else { panic!("{part:?}") };
+            change(&mut shown);
+            let to = heap.at(3 << 20, 1 << 20).expect("inside");
+            let mut told = vec![(shown, to)];
+            // SAFETY: as above.
+            let death = end_of(|| unsafe { there.read(std::mem::take(&mut told)) }.map(drop)).of("the client");
+            assert!(death.contains("what it has shown cannot be read"), "{what}: {death}");
+            assert!(there.look().is_err(), "{what}: it goes on");
+        }
+    }
+
+    /// A key that was let go of leads nowhere.
+    #[test]
+    #[ignore = "it takes an RDMA device: dataplane/conformance/vm/rdma.sh has one"]
+    fn what_was_read_cannot_be_read_again_over_rdma() {
+        let [here, there] = ends();
+        let memory = Memory::create(Layout { heap_bytes: 4 << 20 }).expect("memory");
+        let heap = memory.map_heap(None).expect("a heap");
+        let [from, to] = [0, 2 << 20].map(|offset| heap.at(offset, 1 << 20).expect("inside"));
+        // SAFETY: a range of a heap that is not unmapped.
+        let part = unsafe { here.show(HeapRange { offset: 0, bytes: 1 << 20 }, from) };
+        let Part::Shown(shown) = part else { panic!("{part:?}") };
+        let (mut told, begin) = (vec![(shown, to)], Instant::now());
+        while here.pair.registered() > 0 {
+            // SAFETY: as above.
+            let count = unsafe { there.read(std::mem::take(&mut told)) }.expect("reading");
+            there.have_read(count).expect("telling");
+            there.look().expect("looking");
+            here.look().expect("looking");
+            assert!(begin.elapsed() < Duration::from_secs(10), "it was not read");
+        }
+        let mut told = vec![(shown, to)];
+        // SAFETY: as above.
+        let death = end_of(|| unsafe { there.read(std::mem::take(&mut told)) }.map(drop)).of("the client");
+        assert!(death.contains("what it has shown cannot be read"), "{death}");
+        // Who says to have read what was not shown breaks the rules.
+        let [here, there] = ends();
+        there.pair.post(&[Work { token: None, ..Work::bare(Some(Notice::Read(1).encode()), 0) }]).expect("posting");
+        let seen = end_of(|| here.look().map(drop));
+        assert_eq!(seen, Death::Broke(Fault("more ranges were read than were shown")));
+    }
+
+    /// So much memory may be locked by who has no right to more.
+    fn may_lock(bytes: u64) {
+        // SAFETY: plain calls with locals.
+        unsafe {
+            let mut limit: libc::rlimit = std::mem::zeroed();
+            assert_eq!(libc::getrlimit(libc::RLIMIT_MEMLOCK, &raw mut limit), 0);
+            limit.rlim_cur = bytes;
+            limit.rlim_max = limit.rlim_max.max(bytes);
+            assert_eq!(libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const limit), 0);
+        }
+    }
+
+    /// This thread, which ends with its test, has no rights but a user's.
+    fn give_up_rights() {
+        // Version 3, of this thread; none is effective.
+        let (header, none) = ([0x2008_0522u32, 0], [0u32; 6]);
+        // SAFETY: a plain call with locals.
+        assert_eq!(unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), none.as_ptr()) }, 0);
+    }
+
+    fn locked_bytes() -> u64 {
+        let status = std::fs::read_to_string("/proc/self/status").expect("reading /proc");
+        let pinned = status.lines().find_map(|line| line.strip_prefix("VmPin:")).expect("VmPin");
+        pinned.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") << 10
+    }
+
+    #[test]
+    #[ignore = "it takes an RDMA device: dataplane/conformance/vm/rdma.sh has one"]
+    fn where_no_more_memory_may_be_locked_ranges_are_copied_over_rdma() {
+        may_lock(u64::MAX);
+        // Before there is a device: who opens one is who may use it.
+        give_up_rights();
+        let [here, there] = ends();
+        let memory = Memory::create(Layout { heap_bytes: 8 << 20 }).expect("memory");
+        let heap = memory.map_heap(None).expect("a heap");
+        let range = HeapRange { offset: 24, bytes: (1 << 20) + 77 };
+        let [from, to] = [24, 4 << 20].map(|offset| heap.at(offset, range.bytes).expect("inside"));
+        // SAFETY: inside of a heap of this test alone, where they lie apart.
+        let bytes_at = |at: *mut u8| unsafe { std::slice::from_raw_parts_mut(at, range.bytes as usize) };
+        bytes_at(from).iter_mut().enumerate().for_each(|(i, byte)| *byte = (i * 7 / 3) as u8);
+        // SAFETY: a range of a heap that is not unmapped.
+        let Part::Shown(shown) = (unsafe { here.show(range, from) }) else { panic!("it may be locked still") };
+        may_lock(locked_bytes());
+        // SAFETY: as above.
+        assert_eq!(unsafe { here.show(range, from) }, Part::Inline(range.bytes));
+        let why = here.objection().expect("it says why").to_owned();
+        assert!(why.contains("raise the limit on locked memory (ulimit -l, LimitMEMLOCK=)"), "{why}");
+        let (mut told, begin) = (vec![(shown, to)], Instant::now());
+        // SAFETY: as above.
+        while unsafe { there.read(std::mem::take(&mut told)) }.expect("reading") == 0 {
+            assert!(begin.elapsed() < Duration::from_secs(20), "it was not read: {:?}", there.tally());
+        }
+        assert!(bytes_at(from) == bytes_at(to), "other bytes came");
+        let tally = there.tally();
+        assert_eq!((tally.read_bytes, tally.landed_bytes, there.pair.registered()), (0, range.bytes, 0));
+        assert!(there.objection().is_some());
+        may_lock(u64::MAX);
     }
 }

@@ -7,7 +7,7 @@ use std::ffi::CStr;
 use std::io;
 use std::os::fd::RawFd;
 use std::ptr::{NonNull, null_mut};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use orion_ring::Reach;
 use orion_ring::control::PLACED_BYTES;
@@ -18,10 +18,12 @@ use super::breaking::Listed;
 use super::choice::{VerbsPort, mtu_bytes, mtu_number};
 use super::ends::{End, RingEnd};
 use super::limits::{
-    ACKNOWLEDGED_WITHIN, BATCH_WORKS_MAX, PEER_RING_BYTES_MAX, RECEIVES, RETRIES, RING_BYTES, STAGE_BYTES, WORKS_MAX,
+    ACKNOWLEDGED_WITHIN, BATCH_WORKS_MAX, LANDING_BYTES, PEER_RING_BYTES_MAX, READS_MAX, RECEIVES, RETRIES, RING_BYTES,
+    STAGE_BYTES, WORKS_MAX,
 };
-use super::works::{Done, Outcome, Place, Work};
+use super::works::{Done, Outcome, Place, READ, Read, ReadTo, Registered, Use, Work};
 use crate::proof::fresh_nonce;
+use crate::stream::{SHOWN_BYTES_MAX, SHOWN_MAX};
 
 /// What is written together with its work request, where the device takes so much.
 const INLINE_BYTES: u32 = 220;
@@ -44,6 +46,8 @@ pub struct Device {
     is_ethernet: bool,
     service_level: u8,
     pkey_index: u16,
+    /// Reads that it answers, and has under way, at a time, of one connection.
+    reads: u8,
     /// It finds pages when it needs them. Nothing is registered so.
     has_paging: bool,
 }
@@ -135,6 +139,7 @@ impl Device {
             is_ethernet: false,
             service_level: wanted.service_level,
             pkey_index: wanted.pkey_index,
+            reads: 0,
             has_paging: false,
         };
         // SAFETY: all-zero is valid for plain numbers; the call fills it.
@@ -143,6 +148,8 @@ impl Device {
         if unsafe { sys::ibv_query_device(context.as_ptr(), &mut device) } != 0 {
             return Err(format!("asking RDMA device {} what it is failed: {}", open.name, last_error()));
         }
+        let reads = device.max_qp_rd_atom.min(device.max_qp_init_rd_atom).clamp(0, READS_MAX.into());
+        open.reads = reads as u8;
         open.has_paging = open.finds_pages();
         let ports = match wanted.port {
             Some(port) => port..=port,
@@ -286,15 +293,19 @@ fn state_words(state: sys::ibv_port_state::Type) -> &'static str {
     }
 }
 
-/// An inbox, an outbox, and a stage behind it.
-const REGION_BYTES: usize = 2 * RING_BYTES + STAGE_BYTES;
+/// An inbox, an outbox, a stage behind it, and where what was read lands if it cannot be put where it belongs.
+const REGION_BYTES: usize = 2 * RING_BYTES + STAGE_BYTES + LANDING_BYTES;
+/// Writes, and reads.
+const QUEUE_WORKS_MAX: u32 = WORKS_MAX + READS_MAX as u32;
 /// Works that are handed over together.
 const BATCH: usize = BATCH_WORKS_MAX as usize;
-/// What is locked in memory for a session: that, and the ring that the other side writes into.
-const LOCKED_BYTES_MAX: usize = REGION_BYTES + PEER_RING_BYTES_MAX;
+/// What is locked in memory for a session: that, the ring that the other side writes into, and ranges of the heap while
+/// they are shown or read.
+const LOCKED_BYTES_MAX: usize =
+    REGION_BYTES + PEER_RING_BYTES_MAX + (SHOWN_MAX + READS_MAX as usize) * SHOWN_BYTES_MAX as usize;
 
-/// Pages of the carrier's own that the device knows: an inbox, an outbox, and a stage behind it. Shared, so that a
-/// child that the process forks makes no copies of them; and left out of children anyway.
+/// Pages of the carrier's own that the device knows: an inbox, an outbox, and a stage and a landing behind it. Shared,
+/// so that a child that the process forks makes no copies of them; and left out of children anyway.
 struct Region(NonNull<u8>);
 
 impl Region {
@@ -363,8 +374,9 @@ struct Offered {
     reach: Reach,
 }
 
-/// A queue pair with a protection domain of its own, in which only its own inbox and outbox are registered, and the
-/// session's ring that the other side writes into: its keys lead nowhere else, and end with it.
+/// A queue pair with a protection domain of its own, in which only its own inbox and outbox are registered, the
+/// session's ring that the other side writes into and, for a moment each, ranges of the session's heap: its keys lead
+/// nowhere else, and end with it.
 // Fields are dropped in their order, which is the one that libibverbs wants.
 pub struct Pair {
     #[cfg(debug_assertions)]
@@ -376,6 +388,8 @@ pub struct Pair {
     outbox: Owned<sys::ibv_mr>,
     inbox: Owned<sys::ibv_mr>,
     offered: OnceLock<Offered>,
+    /// Ranges of the heap.
+    ranges: Mutex<Vec<Option<Owned<sys::ibv_mr>>>>,
     domain: Owned<sys::ibv_pd>,
     region: Region,
     device: Arc<Device>,
@@ -397,14 +411,14 @@ impl Pair {
         let at = region.0.as_ptr();
         let local = sys::ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0 as i32;
         let remote = local | sys::ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0 as i32;
-        let (receives, works) = (RECEIVES as i32, WORKS_MAX as i32);
+        let (receives, works) = (RECEIVES as i32, QUEUE_WORKS_MAX as i32);
         let d = &device;
         // SAFETY: each call has what the ones before it have made; the region is mapped, and outlives what knows it.
         unsafe {
             let domain = Owned::new(sys::ibv_alloc_pd(context), sys::ibv_dealloc_pd, "a protection domain", d)?;
             let inbox = sys::ibv_reg_mr(domain.get(), at.cast(), RING_BYTES, remote);
             let inbox = Owned::new(inbox, sys::ibv_dereg_mr, "a memory region", d)?;
-            let outbox = sys::ibv_reg_mr(domain.get(), at.add(RING_BYTES).cast(), RING_BYTES + STAGE_BYTES, local);
+            let outbox = sys::ibv_reg_mr(domain.get(), at.add(RING_BYTES).cast(), REGION_BYTES - RING_BYTES, local);
             let outbox = Owned::new(outbox, sys::ibv_dereg_mr, "a memory region", d)?;
             let channel = sys::ibv_create_comp_channel(context);
             let channel = Owned::new(channel, sys::ibv_destroy_comp_channel, "a completion channel", d)?;
@@ -418,14 +432,14 @@ impl Pair {
             }
             let arrived = sys::ibv_create_cq(context, receives, null_mut(), channel.get(), 0);
             let arrived = Owned::new(arrived, sys::ibv_destroy_cq, "a completion queue", d)?;
-            let sent = sys::ibv_create_cq(context, works, null_mut(), null_mut(), 0);
+            let sent = sys::ibv_create_cq(context, works, null_mut(), channel.get(), 0);
             let sent = Owned::new(sent, sys::ibv_destroy_cq, "a completion queue", d)?;
             let mut wanted: sys::ibv_qp_init_attr = std::mem::zeroed();
             wanted.send_cq = sent.get();
             wanted.recv_cq = arrived.get();
             wanted.qp_type = sys::ibv_qp_type::IBV_QPT_RC;
             let cap = |max_inline_data| sys::ibv_qp_cap {
-                max_send_wr: WORKS_MAX,
+                max_send_wr: QUEUE_WORKS_MAX,
                 max_recv_wr: RECEIVES,
                 max_send_sge: 1,
                 max_recv_sge: 1,
@@ -452,6 +466,7 @@ impl Pair {
                 outbox,
                 inbox,
                 offered: OnceLock::new(),
+                ranges: Mutex::default(),
                 domain,
                 region,
                 device,
@@ -517,7 +532,9 @@ impl Pair {
         qp.qp_state = sys::ibv_qp_state::IBV_QPS_INIT;
         qp.pkey_index = self.device.pkey_index;
         qp.port_num = self.device.port;
-        qp.qp_access_flags = sys::ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0;
+        // Each to what is registered for it.
+        qp.qp_access_flags =
+            sys::ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0 | sys::ibv_access_flags::IBV_ACCESS_REMOTE_READ.0;
         let fields = [mask::IBV_QP_STATE, mask::IBV_QP_PKEY_INDEX, mask::IBV_QP_PORT, mask::IBV_QP_ACCESS_FLAGS];
         self.modify(&mut qp, &fields, "begin")?;
         (0..RECEIVES).try_for_each(|_| self.post_receive())?;
@@ -538,6 +555,7 @@ impl Pair {
             mtu: self.device.mtu,
             inbox: self.region.0.as_ptr() as u64,
             key,
+            reads: self.device.reads,
             ring: RingEnd {
                 data: reach.data as u64,
                 bytes: reach.bytes as u64,
@@ -561,7 +579,7 @@ impl Pair {
         qp.path_mtu = device.mtu.min(peer.mtu).into();
         qp.dest_qp_num = peer.qp_number;
         qp.rq_psn = peer.first_psn;
-        qp.max_dest_rd_atomic = 0;
+        qp.max_dest_rd_atomic = device.reads.min(peer.reads);
         qp.min_rnr_timer = NO_RECEIVE_WAIT;
         qp.ah_attr.port_num = device.port;
         qp.ah_attr.sl = device.service_level;
@@ -589,7 +607,7 @@ impl Pair {
         qp.retry_cnt = RETRIES;
         qp.rnr_retry = NO_RECEIVE_RETRIES;
         qp.sq_psn = self.first_psn;
-        qp.max_rd_atomic = 0;
+        qp.max_rd_atomic = device.reads.min(peer.reads);
         let fields = [
             mask::IBV_QP_STATE,
             mask::IBV_QP_TIMEOUT,
@@ -622,13 +640,96 @@ impl Pair {
         unsafe { self.region.0.as_ptr().add(RING_BYTES) }
     }
 
-    fn peer(&self) -> &End {
+    /// What the other side has said of its end.
+    pub fn peer(&self) -> &End {
         self.peer.get().expect("it is connected before anything is sent")
     }
 
     /// The other side's ring, in bytes.
     pub fn peer_ring_bytes(&self) -> usize {
         self.peer().ring.bytes as usize
+    }
+
+    /// Reads that either end may have under way at a time. None where one of the devices cannot.
+    pub fn reads(&self) -> u8 {
+        self.device.reads.min(self.peer().reads)
+    }
+
+    fn ranges(&self) -> MutexGuard<'_, Vec<Option<Owned<sys::ibv_mr>>>> {
+        self.ranges.lock().expect("nothing panics under this lock")
+    }
+
+    /// Has the device know a range, until [`Self::let_go`].
+    ///
+    /// # Safety
+    /// The range stays mapped, and is nobody else's, until then.
+    pub unsafe fn register(&self, at: *mut u8, bytes: usize, how: Use) -> Result<Registered, String> {
+        let access = match how {
+            Use::ShownToRead => sys::ibv_access_flags::IBV_ACCESS_REMOTE_READ,
+            Use::ReadInto => sys::ibv_access_flags::IBV_ACCESS_LOCAL_WRITE,
+        };
+        #[cfg(debug_assertions)]
+        super::breaking::may_register(how)?;
+        // SAFETY: the domain is there, and the caller vouches for the pages.
+        let made = unsafe { sys::ibv_reg_mr(self.domain.get(), at.cast(), bytes, access.0 as i32) };
+        let made = Owned::new(made, sys::ibv_dereg_mr, "a memory region of a range", &self.device)?;
+        // SAFETY: it is there.
+        let key = unsafe { (*made.get()).rkey };
+        let mut ranges = self.ranges();
+        let slot = ranges.iter().position(Option::is_none).unwrap_or(ranges.len());
+        match ranges.get_mut(slot) {
+            Some(free) => *free = Some(made),
+            None => ranges.push(Some(made)),
+        }
+        Ok(Registered { slot, key })
+    }
+
+    /// From here on no key leads there.
+    pub fn let_go(&self, slot: usize) {
+        let range = self.ranges()[slot].take();
+        // With the lock given back: it is the system that lets go.
+        drop(range.expect("a range is let go of once"));
+    }
+
+    /// Where [`ReadTo::Landing`] is.
+    pub fn landing(&self) -> *const u8 {
+        // SAFETY: the region has all of these.
+        unsafe { self.outbox().add(RING_BYTES + STAGE_BYTES) }
+    }
+
+    /// Has the device read. [`READ`] comes back when all is there.
+    pub fn read(&self, read: &Read) -> Result<(), String> {
+        let mut part = match read.to {
+            ReadTo::Slot(slot) => {
+                let ranges = self.ranges();
+                // SAFETY: it is there.
+                unsafe {
+                    let to = ranges[slot].as_ref().expect("a read into what is registered").get();
+                    assert!(read.bytes <= (*to).length, "a read beside what it is meant for");
+                    sys::ibv_sge { addr: (*to).addr as u64, length: read.bytes as u32, lkey: (*to).lkey }
+                }
+            }
+            ReadTo::Landing => {
+                assert!(read.bytes <= LANDING_BYTES, "a read beside the landing");
+                // SAFETY: the region is there.
+                let lkey = unsafe { (*self.outbox.get()).lkey };
+                sys::ibv_sge { addr: self.landing() as u64, length: read.bytes as u32, lkey }
+            }
+        };
+        // SAFETY: all-zero is valid for this struct of numbers and pointers.
+        let mut request: sys::ibv_send_wr = unsafe { std::mem::zeroed() };
+        request.opcode = sys::ibv_wr_opcode::IBV_WR_RDMA_READ;
+        request.send_flags = sys::ibv_send_flags::IBV_SEND_SIGNALED.0;
+        request.wr_id = READ;
+        request.wr.rdma = sys::rdma_t { remote_addr: read.address, rkey: read.key };
+        (request.sg_list, request.num_sge) = (&mut part, 1);
+        let mut bad = null_mut();
+        // SAFETY: the request and its one element are locals that are read before the call returns; where it leads
+        // stays registered until the device has completed it, or the queue pair is gone.
+        match unsafe { sys::ibv_post_send(self.qp.get(), &mut request, &mut bad) } {
+            0 => Ok(()),
+            e => Err(format!("handing a read to the RDMA device failed: {}", io::Error::from_raw_os_error(e))),
+        }
     }
 
     /// For tests: writes where nothing is to be written.
@@ -736,11 +837,12 @@ impl Pair {
 
     /// Has the next notice that comes ring the bell. One that came before this does not: it is looked for afterwards.
     pub fn arm(&self) -> Result<(), String> {
-        // SAFETY: the queue is there.
-        match unsafe { sys::ibv_req_notify_cq(self.arrived.get(), 0) } {
-            0 => Ok(()),
-            e => Err(format!("asking the RDMA device to ring failed: {}", io::Error::from_raw_os_error(e))),
-        }
+        ask_to_ring(&self.arrived)
+    }
+
+    /// Has the next thing that is done with what was handed over ring it too.
+    pub fn arm_sent(&self) -> Result<(), String> {
+        ask_to_ring(&self.sent)
     }
 
     /// Takes note of the bell's ringing.
@@ -766,12 +868,26 @@ impl Pair {
         vec![self.bell(), context.cmd_fd, context.async_fd]
     }
 
+    /// Ranges that the device knows now.
+    #[cfg(test)]
+    pub fn registered(&self) -> usize {
+        self.ranges().iter().flatten().count()
+    }
+
     #[cfg(test)]
     pub fn break_on_purpose(&self) {
         // SAFETY: all-zero is valid for plain numbers.
         let mut qp: sys::ibv_qp_attr = unsafe { std::mem::zeroed() };
         qp.qp_state = sys::ibv_qp_state::IBV_QPS_ERR;
         self.modify(&mut qp, &[sys::ibv_qp_attr_mask::IBV_QP_STATE], "end in error").expect("any state ends so");
+    }
+}
+
+fn ask_to_ring(queue: &Owned<sys::ibv_cq>) -> Result<(), String> {
+    // SAFETY: the queue is there.
+    match unsafe { sys::ibv_req_notify_cq(queue.get(), 0) } {
+        0 => Ok(()),
+        e => Err(format!("asking the RDMA device to ring failed: {}", io::Error::from_raw_os_error(e))),
     }
 }
 

@@ -6,11 +6,18 @@
 //!
 //! Records may be written into the ring while all that goes ahead of them has been taken out of the inbox: the other
 //! side says so at once, for a batch that asks it to. What is in no order with records asks nothing.
+//!
+//! Large ranges of the heap do not go through the inbox: they are shown, and the other side's device reads them. It
+//! says so in a notice for each, and only then are they let go of, are there others in their place, and records again.
+
+use std::collections::VecDeque;
 
 use orion_wire::Fault;
 
-use super::limits::{BATCH_WORKS_MAX, BATCHES_MAX, PLACED_BYTES_MAX, RING_BYTES, STAGE_BYTES, WORKS_MAX};
-use crate::stream::TAKEN_BYTES_MIN;
+use super::limits::{
+    BATCH_WORKS_MAX, BATCHES_MAX, LANDING_BYTES, PLACED_BYTES_MAX, RING_BYTES, STAGE_BYTES, WORKS_MAX,
+};
+use crate::stream::{SHOWN_MAX, Shown, TAKEN_BYTES_MIN};
 
 /// Credits are given back when so much of them has come together: a quarter, so that the other side never waits for
 /// the rest of them.
@@ -24,6 +31,7 @@ const NUMBER_MASK: u32 = (1 << KIND_BITS) - 1;
 const BYTES_MASK: u32 = (1 << 21) - 1;
 const AHEAD: u32 = 1 << 21;
 const BATCHES_MASK: u32 = (1 << 9) - 1;
+const READ: u32 = 1 << 29;
 
 /// What a notice says, in the 32 bits that come with a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +45,8 @@ pub enum Notice {
     Taken { bytes: u32, batches: u32 },
     /// So many bytes more of what was written into the ring, by either way, were taken from there.
     Room(u32),
+    /// So many ranges more of those that were shown were read, the oldest first.
+    Read(u32),
 }
 
 impl Notice {
@@ -46,6 +56,7 @@ impl Notice {
             Notice::Placed(bytes) => 1 << KIND_BITS | bytes,
             Notice::Taken { bytes, batches } => 2 << KIND_BITS | batches << 21 | bytes,
             Notice::Room(bytes) => 3 << KIND_BITS | bytes,
+            Notice::Read(ranges) => 1 << KIND_BITS | READ | ranges,
         }
     }
 
@@ -53,6 +64,7 @@ impl Notice {
         let number = word & NUMBER_MASK;
         match word >> KIND_BITS {
             0 => Notice::Written { bytes: number & !AHEAD, ahead: number & AHEAD != 0 },
+            1 if number & READ != 0 => Notice::Read(number & !READ),
             1 => Notice::Placed(number),
             2 => Notice::Taken { bytes: word & BYTES_MASK, batches: word >> 21 & BATCHES_MASK },
             _ => Notice::Room(number),
@@ -78,6 +90,10 @@ pub struct Out {
     batches: u32,
     /// Work requests in the device's queue.
     works: u32,
+    /// Ranges that are shown, by where they are registered, in order.
+    shown: VecDeque<usize>,
+    /// Reads that the device has done since somebody asked.
+    reads: usize,
 }
 
 /// What a device has done with which bytes.
@@ -109,7 +125,7 @@ impl Out {
     /// either way.
     pub fn placeable(&self, at: u64, ring_bytes: usize) -> Result<usize, Fault> {
         let held = at.checked_sub(self.ring_taken).ok_or(Fault("room in a ring for more than was sent"))?;
-        if !self.may_send() || self.taken < self.ahead {
+        if !self.may_send() || self.taken < self.ahead || !self.shown.is_empty() {
             return Ok(0);
         }
         let ring = (ring_bytes as u64).saturating_sub(held) as usize;
@@ -185,6 +201,40 @@ impl Out {
         Ok(())
     }
 
+    pub fn may_show(&self) -> bool {
+        self.shown.len() < SHOWN_MAX
+    }
+
+    #[cfg(test)]
+    pub fn shown_count(&self) -> usize {
+        self.shown.len()
+    }
+
+    /// What is registered there is shown.
+    pub fn shown(&mut self, slot: usize) {
+        assert!(self.may_show(), "more ranges shown than there may be");
+        self.shown.push_back(slot);
+    }
+
+    /// The other side has read the oldest range. Answers where that was registered.
+    pub fn was_read(&mut self) -> Result<usize, Fault> {
+        self.shown.pop_front().ok_or(Fault("more ranges were read than were shown"))
+    }
+
+    /// The device has read something.
+    pub fn has_read(&mut self) {
+        self.reads += 1;
+    }
+
+    pub fn has_reads(&self) -> bool {
+        self.reads > 0
+    }
+
+    /// What it has read since this was asked before.
+    pub fn take_reads(&mut self) -> usize {
+        std::mem::take(&mut self.reads)
+    }
+
     /// Room in the other side's ring. More than was sent is found by [`Self::placeable`].
     pub fn ring_given_back(&mut self, bytes: u32) {
         self.ring_taken += u64::from(bytes);
@@ -208,6 +258,9 @@ pub struct In {
     /// Bytes of the ring that were taken, and those that the other side has heard of.
     ring_taken: u64,
     ring_told: u64,
+    /// Ranges that the other side shows, as far as it knows, and those of them that were read.
+    shown: u32,
+    owed_reads: u32,
     owed_bytes: u32,
     owed_batches: u32,
 }
@@ -229,7 +282,7 @@ impl In {
 
     /// Records have come into the ring. Whether there was room for them is for whoever knows the ring.
     pub fn placed(&mut self, bytes: u32) -> Result<(), Fault> {
-        if self.ahead > self.taken {
+        if self.ahead > self.taken || self.shown > 0 {
             return Err(Fault("records were written into a ring ahead of what is before them"));
         }
         if bytes == 0 || bytes as usize > PLACED_BYTES_MAX {
@@ -267,6 +320,17 @@ impl In {
         self.ring_taken = self.ring_taken.max(up_to);
     }
 
+    /// So many ranges more are shown.
+    pub fn shown(&mut self, count: usize) {
+        self.shown += count as u32;
+    }
+
+    /// All of so many ranges is where it belongs.
+    pub fn have_read(&mut self, count: usize) {
+        self.owed_reads += count as u32;
+        assert!(self.owed_reads <= self.shown, "more ranges read than are shown");
+    }
+
     fn owes_room(&self) -> bool {
         self.ring_taken - self.ring_told >= TAKEN_BYTES_MIN
     }
@@ -281,11 +345,15 @@ impl In {
 
     /// Whether it is time to give something back.
     pub fn is_due(&self) -> bool {
-        self.owes_credits() || self.owes_room()
+        self.owed_reads > 0 || self.owes_credits() || self.owes_room()
     }
 
     /// What is to be given back now, of one kind. There is some, as [`Self::is_due`] has said.
     pub fn give_back(&mut self) -> Notice {
+        if self.owed_reads > 0 {
+            self.shown -= self.owed_reads;
+            return Notice::Read(std::mem::take(&mut self.owed_reads));
+        }
         if !self.owes_credits() {
             let bytes = (self.ring_taken - self.ring_told).min(NUMBER_MASK.into());
             self.ring_told += bytes;
@@ -299,10 +367,112 @@ impl In {
     }
 }
 
+/// Ranges that the other side shows, until all of each is here: in their order, for a device reads in order.
+#[derive(Debug, Default)]
+pub struct Reading {
+    queue: VecDeque<ToRead>,
+    /// Of the first so many something is being read.
+    under_way: usize,
+    /// The last of those is read by way of the landing, which has room for one.
+    lands: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ToRead {
+    pub shown: Shown,
+    /// Where it belongs, in this process.
+    pub to: usize,
+    /// Where that is registered; it is read by way of the landing otherwise, a part at a time.
+    slot: Option<usize>,
+    landed: usize,
+}
+
+/// What a read that is done has brought.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Brought {
+    /// All of a range, to where it belongs: what is registered in this slot can go.
+    Whole { slot: usize, bytes: usize },
+    /// So many bytes to the landing, which belong there; and what is to be read next of that range, if any is left.
+    Landed { to: usize, bytes: usize, next: Option<LandingPart> },
+}
+
+/// Of a range that is read by way of the landing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LandingPart {
+    pub address: u64,
+    pub key: u32,
+    pub bytes: usize,
+}
+
+impl ToRead {
+    fn landing_part(&self) -> Option<LandingPart> {
+        let bytes = (self.shown.range.bytes as usize - self.landed).min(LANDING_BYTES);
+        let part = LandingPart { address: self.shown.address + self.landed as u64, key: self.shown.key, bytes };
+        (bytes > 0).then_some(part)
+    }
+}
+
+impl Reading {
+    pub fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// That there are not too many was looked at where they came.
+    pub fn begin(&mut self, shown: Shown, to: usize) {
+        self.queue.push_back(ToRead { shown, to, slot: None, landed: 0 });
+    }
+
+    /// What is to be read next, where a device has at most so many reads at a time.
+    pub fn next(&self, most: usize) -> Option<ToRead> {
+        let may = !self.lands && self.under_way < most;
+        self.queue.get(self.under_way).filter(|_| may).copied()
+    }
+
+    /// All of that is being read, to what is registered in a slot.
+    pub fn reads_whole(&mut self, slot: usize) {
+        self.queue[self.under_way].slot = Some(slot);
+        self.under_way += 1;
+    }
+
+    /// That is being read by way of the landing; the first part of it is this.
+    pub fn reads_to_landing(&mut self) -> LandingPart {
+        let part = self.queue[self.under_way].landing_part();
+        (self.under_way, self.lands) = (self.under_way + 1, true);
+        part.expect("no range is empty")
+    }
+
+    /// The oldest read is done.
+    pub fn completed(&mut self) -> Brought {
+        let oldest = self.queue.front_mut().expect("nothing is read that is not shown");
+        if let Some(slot) = oldest.slot {
+            let bytes = oldest.shown.range.bytes as usize;
+            self.finish();
+            return Brought::Whole { slot, bytes };
+        }
+        let (to, part) = (oldest.to + oldest.landed, oldest.landing_part());
+        let bytes = part.expect("something was being read").bytes;
+        oldest.landed += bytes;
+        let next = oldest.landing_part();
+        if next.is_none() {
+            self.lands = false;
+            self.finish();
+        }
+        Brought::Landed { to, bytes, next }
+    }
+
+    fn finish(&mut self) {
+        self.queue.pop_front();
+        self.under_way -= 1;
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::collections::VecDeque;
     use std::ops::Range;
+
+    use orion_wire::record::HeapRange;
+
+    use crate::stream::SHOWN_BYTES_MAX;
 
     use super::*;
 
@@ -317,6 +487,8 @@ mod tests {
             Notice::Taken { bytes: RING_BYTES as u32, batches: 0 },
             Notice::Room(TAKEN_BYTES_MIN as u32),
             Notice::Room(NUMBER_MASK),
+            Notice::Read(0),
+            Notice::Read(SHOWN_MAX as u32),
         ] {
             assert_eq!(Notice::decode(notice.encode()), notice);
         }
@@ -439,6 +611,92 @@ mod tests {
         assert!(out.placeable(4088, RING).is_err(), "it took more than it was sent");
     }
 
+    #[test]
+    fn ranges_are_shown_up_to_a_number_and_hold_up_records_until_they_were_read() {
+        const RING: usize = 1 << 20;
+        let (mut out, mut arrivals) = (Out::default(), In::default());
+        for slot in 0..SHOWN_MAX {
+            assert!(out.may_show());
+            out.shown(slot + 10);
+        }
+        assert!(!out.may_show());
+        assert_eq!(out.placeable(0, RING), Ok(0));
+        arrivals.shown(SHOWN_MAX);
+        assert!(!arrivals.is_due() && arrivals.placed(64).is_err());
+        arrivals.have_read(2);
+        assert_eq!((arrivals.is_due(), arrivals.give_back(), arrivals.is_due()), (true, Notice::Read(2), false));
+        assert_eq!((out.was_read(), out.was_read(), out.may_show()), (Ok(10), Ok(11), true));
+        assert!(arrivals.placed(64).is_err() && out.placeable(0, RING) == Ok(0));
+        arrivals.have_read(SHOWN_MAX - 2);
+        assert_eq!(arrivals.give_back(), Notice::Read(SHOWN_MAX as u32 - 2));
+        for slot in 2..SHOWN_MAX {
+            assert_eq!(out.was_read(), Ok(slot + 10));
+        }
+        assert_eq!((arrivals.placed(64), out.placeable(0, RING)), (Ok(()), Ok(PLACED_BYTES_MAX)));
+        assert!(out.was_read().is_err(), "none is shown");
+    }
+
+    /// Whichever ranges can be registered where they belong, and however late a device is: each byte of each is read
+    /// once, in order, and of as many at a time as there may be.
+    #[test]
+    fn ranges_are_read_whole_and_in_order_with_pages_that_can_be_registered_or_without() {
+        for seed in 0..200u64 {
+            let mut random = seed;
+            let mut below = |n: u64| {
+                random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                (random >> 33) % n
+            };
+            let most = 1 + below(4) as usize;
+            let (mut reading, mut device) = (Reading::default(), VecDeque::new());
+            // A number for each range, which is where it is, and where it goes.
+            let place = |number: u64| number << 32;
+            let (mut begun, mut finished, mut landed, mut slots) = (0u64, 0, 0, Vec::new());
+            while finished < 60 {
+                if begun < 60 && begun - finished < SHOWN_MAX as u64 && below(3) > 0 {
+                    let largest = [4096, SHOWN_BYTES_MAX][below(2) as usize];
+                    let bytes = 1 + below(largest);
+                    let shown = Shown { range: HeapRange { offset: 0, bytes }, address: place(begun), key: 7 };
+                    reading.begin(shown, place(begun) as usize);
+                    begun += 1;
+                }
+                while let Some(next) = reading.next(most) {
+                    assert!(device.len() < most);
+                    if below(4) > 0 {
+                        let slot = place(next.shown.address >> 32) as usize + 1;
+                        slots.push(slot);
+                        reading.reads_whole(slot);
+                        device.push_back((next.shown.address, next.shown.range.bytes as usize));
+                    } else {
+                        let part = reading.reads_to_landing();
+                        assert!(part.bytes <= LANDING_BYTES && part.key == 7);
+                        device.push_back((part.address, part.bytes));
+                    }
+                }
+                if below(2) == 0 {
+                    continue;
+                }
+                let Some((address, bytes)) = device.pop_front() else { continue };
+                match reading.completed() {
+                    Brought::Whole { slot, bytes: brought } => {
+                        assert_eq!((slots.remove(0), address, bytes), (slot, place(finished), brought));
+                        assert_eq!(slot as u64, place(finished) + 1);
+                        finished += 1;
+                    }
+                    Brought::Landed { to, bytes: brought, next } => {
+                        assert_eq!((to as u64, brought), (address, bytes));
+                        assert_eq!(address, place(finished) + landed);
+                        landed += bytes as u64;
+                        match next {
+                            Some(part) => device.push_back((part.address, part.bytes)),
+                            None => (landed, finished) = (0, finished + 1),
+                        }
+                    }
+                }
+            }
+            assert!(reading.is_empty() && device.is_empty() && slots.is_empty(), "seed {seed}: {reading:?}");
+        }
+    }
+
     #[derive(Debug)]
     struct Sent {
         end: Upto,
@@ -459,7 +717,12 @@ mod tests {
         staged: Vec<Range<usize>>,
         /// Bytes of records that were sent, by either way, and by the inbox in each batch of it.
         at: u64,
-        by_inbox: VecDeque<(u64, u64)>,
+        by_inbox: VecDeque<(u64, u64, usize)>,
+        /// Ranges that were shown, by number, up to the oldest that the other side has not said to have read.
+        shown: usize,
+        oldest: usize,
+        /// Of the other end's, that this one reads.
+        reading: usize,
         /// Of the ring that this end has, and that the other writes into.
         came: u64,
         taken: u64,
@@ -501,10 +764,15 @@ mod tests {
                 return false;
             }
             let ahead = below(2) == 0;
-            let records = if ahead { below(bytes + 1) } else { 0 };
+            let mut ranges = 0;
+            while ahead && self.out.may_show() && below(4) == 0 {
+                self.out.shown(self.shown);
+                (self.shown, ranges) = (self.shown + 1, ranges + 1);
+            }
+            let records = if ahead && ranges == 0 { below(bytes + 1) } else { 0 };
             let end = self.out.posted(bytes as usize, 1, ahead);
             (self.at, self.burst) = (self.at + records, self.burst + 1);
-            self.by_inbox.push_back((self.out.position(), records));
+            self.by_inbox.push_back((self.out.position(), records, ranges));
             let notice = Notice::Written { bytes: bytes as u32, ahead };
             self.wire.push_back(Sent { end, works: 1, notice, staged: 0..0, at: 0 });
             true
@@ -530,12 +798,19 @@ mod tests {
             Notice::Written { bytes, ahead } => to.arrivals.arrived(bytes, ahead).unwrap(),
             Notice::Placed(bytes) => {
                 to.arrivals.placed(bytes).unwrap();
+                assert_eq!(to.reading, 0, "records came before ranges that were shown before them");
                 assert_eq!(to.came, at, "not all that was sent before it is in the ring");
                 to.came += u64::from(bytes);
                 assert!(to.came - to.taken <= ring as u64, "records lie over others");
             }
             Notice::Taken { bytes, batches } => to.out.given_back(bytes, batches).unwrap(),
             Notice::Room(bytes) => to.out.ring_given_back(bytes),
+            Notice::Read(ranges) => {
+                for _ in 0..ranges {
+                    assert_eq!(to.out.was_read(), Ok(to.oldest));
+                    to.oldest += 1;
+                }
+            }
         }
         true
     }
@@ -543,9 +818,10 @@ mod tests {
     /// What has come to `to` goes on, as far as its ring has room.
     fn take(from: &mut End, to: &mut End, ring: usize, below: &mut impl FnMut(u64) -> u64) -> bool {
         let (_, ready) = to.arrivals.ready();
-        let Some(&(end, records)) = from.by_inbox.front() else { return false };
+        let Some(&(end, records, ranges)) = from.by_inbox.front() else { return false };
         let left = (end - to.arrivals.taken) as usize;
-        if ready == 0 || ready >= left && to.came + records - to.taken > ring as u64 {
+        // Of what follows ranges nothing passes.
+        if ready == 0 || to.reading > 0 || ready >= left && to.came + records - to.taken > ring as u64 {
             return false;
         }
         let most = ready.min(left);
@@ -553,6 +829,8 @@ mod tests {
         to.arrivals.take(bytes);
         if bytes == left {
             to.came += records;
+            to.reading += ranges;
+            to.arrivals.shown(ranges);
             from.by_inbox.pop_front();
         }
         true
@@ -570,14 +848,14 @@ mod tests {
             };
             let ring = [256 << 10, 2 << 20][seed as usize % 2];
             let mut ends = [End::default(), End::default()];
-            // Who is slow: readers, credits, devices, or nobody.
-            let slow = below(4);
+            // Who is slow: readers, credits, devices, who takes from the inbox, or reading of what is shown.
+            let slow = below(5);
             let mut idle = 0;
             while ends.iter().any(|end| end.at < 4 << 20) {
                 let who = below(2) as usize;
                 let [a, b] = &mut ends;
                 let (a, b) = if who == 0 { (a, b) } else { (b, a) };
-                let what = below(6);
+                let what = below(7);
                 let skips = what == 2 + slow && below(20) > 0;
                 let done = !skips
                     && match what {
@@ -592,12 +870,18 @@ mod tests {
                         }
                         3 => b.give_back(),
                         4 => write(a, b, ring),
-                        _ => take(a, b, ring, &mut below),
+                        5 => take(a, b, ring, &mut below),
+                        _ => {
+                            let ranges = below(b.reading as u64 + 1) as usize;
+                            b.reading -= ranges;
+                            b.arrivals.have_read(ranges);
+                            ranges > 0
+                        }
                     };
                 idle = if done { 0 } else { idle + 1 };
                 assert!(idle < 5000, "seed {seed}: {ends:?}");
             }
-            assert!(ends.iter().all(|end| end.placed > 20), "seed {seed}: {ends:?}");
+            assert!(ends.iter().all(|end| end.placed > 20 && end.shown > 20), "seed {seed}: {ends:?}");
         }
     }
 }

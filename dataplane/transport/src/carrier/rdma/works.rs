@@ -30,6 +30,43 @@ pub enum Place {
     Placed,
 }
 
+/// A read of what the other side shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Read {
+    pub to: ReadTo,
+    pub address: u64,
+    pub key: u32,
+    pub bytes: usize,
+}
+
+/// Where this side's device puts what it reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReadTo {
+    /// From the beginning of what is registered in this slot.
+    Slot(usize),
+    Landing,
+}
+
+/// Memory that a device knows for a while.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Registered {
+    pub slot: usize,
+    /// For the other side, where it is shown to it.
+    pub key: u32,
+}
+
+/// What a device may do with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Use {
+    /// The other side's reads it, and nobody writes.
+    ShownToRead,
+    /// This side's writes it, and nobody else.
+    ReadInto,
+}
+
+/// Comes back when a read is done. Of writes nothing comes back that is this.
+pub const READ: u64 = u64::MAX;
+
 /// Something is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Done {

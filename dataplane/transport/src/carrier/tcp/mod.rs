@@ -38,7 +38,7 @@ use super::application_side::{ApplicationSide, Begun, NAP, begin, wake};
 use super::contract::{Attached, Carrier, Death, Security, Way};
 use crate::channel::Channel;
 use crate::client::handshake::{Caller, NoSession, Tuning, WELCOME_SECONDS_MAX, lost_during, say_if_late, shutdown};
-use crate::gather::Stripe;
+use crate::gather::{Part, Stripe};
 use crate::kept::Kept;
 use crate::lanes::{LANES_MAX, LaneCounts, Striper};
 use crate::proof::{LaneKey, Said, fresh_nonce, is_same};
@@ -342,13 +342,13 @@ struct Lanes<'a> {
 }
 
 impl Stripe for Lanes<'_> {
-    fn stripe(&mut self, range: HeapRange) -> Option<u64> {
+    fn stripe(&mut self, range: HeapRange) -> Part {
         let lanes = self.link.lanes.len();
         if range.bytes < STRIPE_BYTES_MIN || lanes == 0 || self.link.lanes_ready.load(Ordering::Acquire) < lanes {
-            return None;
+            return Part::Inline(range.bytes);
         }
         self.striper.deal(range, lanes, |lane, chunk| self.link.lanes[lane].put(chunk, self.link));
-        Some(range.bytes)
+        Part::Striped(range.bytes)
     }
 
     fn barrier(&self) -> [u64; LANES_MAX] {
@@ -418,7 +418,7 @@ fn receive(link: &TcpLink, mut receiver: Receiver, mut scatter: Scatter) -> Resu
             let patience = link.awaited.looking(link.side.spin);
             receiver.receive_some(&link.main, buffer.as_mut_ptr(), buffer.len(), 0, &patience)?
         };
-        link.side.deliver(&mut scatter, &buffer[..n], &link.counts, |scatter| wait_barrier(link, scatter))?;
+        link.side.deliver(&mut scatter, &buffer[..n], &link.counts, |scatter, _| wait_barrier(link, scatter))?;
     }
 }
 

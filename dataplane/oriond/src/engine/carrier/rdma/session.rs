@@ -9,10 +9,11 @@ use std::sync::Arc;
 use orion_tls::handshake::Secured;
 use orion_tls::record::Outgoing;
 use orion_transport::carrier::Death;
+use orion_transport::carrier::rdma::Pair;
 use orion_transport::carrier::rdma::ends::End;
-use orion_transport::carrier::rdma::pipe::Pipe;
+use orion_transport::carrier::rdma::pipe::{Pipe, Tally};
 use orion_transport::carrier::rdma::placing::{Failed, place};
-use orion_transport::carrier::rdma::{NoLanes, Pair};
+use orion_transport::carrier::rdma::showing::{Showing, read_shown};
 use orion_transport::sealed::{Heard, Opening};
 use orion_transport::stream::Frame;
 use orion_transport::{Blocked, LaneCounts, fds};
@@ -213,12 +214,18 @@ impl Main for Carried {
         if self.ending || self.worker.is_leaving() || self.pipe.is_none() {
             return true;
         }
-        if !self.worker.park(io, slot) {
+        let waits_for_room = self.worker.gather().waits_for_room();
+        // While a range waits to be shown nothing behind it is looked at.
+        if !self.worker.park(io, slot, !waits_for_room) {
             return false;
         }
         let pipe = self.pipe.as_ref().expect("looked at above");
         // A device that has to go on rings for nobody; what goes wrong is found again by the next pump.
         if pipe.waits_for_device() {
+            return false;
+        }
+        // The last of what was shown may just have been read.
+        if waits_for_room && pipe.may_show() {
             return false;
         }
         if self.worker.blocked().is_none() && (!self.unread.is_empty() || pipe.has_arrivals()) {
@@ -306,6 +313,9 @@ impl Carried {
         // SAFETY: the session's memory is unmapped when this object is gone, and with it the pipe.
         unsafe { pipe.offer(self.worker.commands().beside_device()) }?;
         pipe.connect(peer)?;
+        if pipe.reads() {
+            self.worker.scatter().let_device_read();
+        }
         let own = pipe.own();
         self.pipe = Some(pipe);
         Ok(own)
@@ -319,13 +329,15 @@ impl Carried {
         if let Some(up_to) = self.worker.newly_taken().map_err(the_worker)? {
             self.pipe().ring_taken(up_to).map_err(the_client)?;
         }
+        let pipe = self.pipe.as_ref().expect("the caller looked");
+        let mut showing = Showing { pipe, heap: self.shared.heap, holes: None };
         for _ in 0..WRITES_PER_TURN {
             if !self.worker.is_sending() {
-                progress |= self.place_replies().map_err(|failed| match failed {
+                progress |= place_replies(pipe, &mut self.worker).map_err(|failed| match failed {
                     Failed::Own(fault) => the_worker(fault),
                     Failed::Other(death) => the_client(death),
                 })?;
-                match self.worker.collect(&mut NoLanes).map_err(the_worker)? {
+                match self.worker.collect(&mut showing).map_err(the_worker)? {
                     Collected::Nothing => break,
                     Collected::Passed => {
                         progress = true;
@@ -334,7 +346,6 @@ impl Carried {
                     Collected::Batch => {}
                 }
             }
-            let pipe = self.pipe.as_ref().expect("the caller looked");
             let gather = self.worker.gather();
             // SAFETY: the parts lead into the batch and into session memory; neither changes until they are copied.
             let n = unsafe { pipe.send(gather.parts(), gather.is_ahead()) }.map_err(the_client)?;
@@ -354,22 +365,12 @@ impl Carried {
         self.pipe.as_ref().expect("the caller looked")
     }
 
-    /// Replies that go straight into the client's ring.
-    fn place_replies(&mut self) -> Result<bool, Failed> {
-        let pipe = self.pipe.as_ref().expect("the caller looked");
-        let (gather, replies) = self.worker.replies();
-        let bytes = place(pipe, gather, Frame::Reply, replies)?;
-        if bytes > 0 {
-            replies.consume(bytes);
-        }
-        Ok(bytes > 0)
-    }
-
     /// What the client has sent, to the worker.
     fn take_in(&mut self) -> Result<bool, Death> {
         let mut progress = self.pipe().look()?;
         self.have_placed()?;
         let pipe = self.pipe.as_ref().expect("the caller looked");
+        progress |= read_shown(pipe, self.worker.scatter())?;
         if self.unread.is_empty() && self.worker.blocked().is_none() {
             if let Some((to, len)) = self.worker.in_place() {
                 // SAFETY: `in_place` gave `len` writable bytes of the heap.
@@ -389,6 +390,8 @@ impl Carried {
             if matches!(self.worker.blocked(), Some(Blocked::Barrier)) {
                 return Err(Fault("a barrier where there are no lanes").into());
             }
+            // What was shown just now is read from now on.
+            progress |= read_shown(pipe, self.worker.scatter())?;
             if self.unread.is_empty() && self.worker.blocked().is_none() {
                 pipe.take(std::mem::take(&mut self.copied))?;
             }
@@ -408,8 +411,28 @@ impl Carried {
             return;
         }
         self.ending = true;
-        info!(session = self.shared.session, why = death.of(who), "session ends");
+        let (session, why) = (self.shared.session, death.of(who));
+        match &self.pipe {
+            Some(pipe) => {
+                let Tally { taken_bytes: inbox_bytes, shown_bytes, read_bytes, landed_bytes } = pipe.tally();
+                info!(session, why, inbox_bytes, read_bytes, landed_bytes, shown_bytes, "session ends");
+                if let Some(why) = pipe.objection() {
+                    warn!(session, why, "bytes were copied that a device could have read");
+                }
+            }
+            None => info!(session, why, "session ends"),
+        }
         shutdown(&self.tcp);
         self.worker.end();
     }
+}
+
+/// Replies that go straight into the client's ring.
+fn place_replies(pipe: &Pipe, worker: &mut WorkerSide) -> Result<bool, Failed> {
+    let (gather, replies) = worker.replies();
+    let bytes = place(pipe, gather, Frame::Reply, replies)?;
+    if bytes > 0 {
+        replies.consume(bytes);
+    }
+    Ok(bytes > 0)
 }

@@ -148,10 +148,10 @@ impl Main for Carried {
         if self.ending || self.worker.is_leaving() {
             return true;
         }
-        if !self.worker.park(io, slot) {
+        if !self.worker.park(io, slot, true) {
             return false;
         }
-        if !self.worker.is_sending() && self.worker.gather().waits_for_lanes() {
+        if !self.worker.is_sending() && self.worker.gather().waits_for_room() {
             self.shared.room_waits.store(true, Ordering::SeqCst);
             if self.shared.queued.load(Ordering::SeqCst) <= LANE_CHUNKS_MAX / 2 {
                 return false;

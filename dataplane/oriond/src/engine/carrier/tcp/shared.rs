@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use orion_ring::{Heap, Memory};
 use orion_telemetry::report::Connection;
-use orion_transport::gather::Stripe;
+use orion_transport::gather::{Part, Stripe};
 use orion_transport::lanes::CHUNK_BYTES_MIN;
 use orion_transport::stream::STRIPE_BYTES_MIN;
 use orion_transport::{LANES_MAX, LaneCounts, Striper};
@@ -179,11 +179,11 @@ pub struct Lanes<'a> {
 }
 
 impl Stripe for Lanes<'_> {
-    fn stripe(&mut self, range: HeapRange) -> Option<u64> {
+    fn stripe(&mut self, range: HeapRange) -> Part {
         // Acquire pairs with the Release in `Lane::new`: the lanes' addresses are in the table.
         let joined = self.shared.joined.load(Ordering::Acquire);
         if range.bytes < STRIPE_BYTES_MIN || joined == 0 {
-            return None;
+            return Part::Inline(range.bytes);
         }
         let room = LANE_CHUNKS_MAX.saturating_sub(self.shared.queued.load(Ordering::SeqCst)) as u64;
         let range = HeapRange { bytes: range.bytes.min(room * CHUNK_BYTES_MIN), ..range };
@@ -199,7 +199,7 @@ impl Stripe for Lanes<'_> {
                 lane.kick();
             }
         }
-        Some(range.bytes)
+        Part::Striped(range.bytes)
     }
 
     fn barrier(&self) -> [u64; LANES_MAX] {
