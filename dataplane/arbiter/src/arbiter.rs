@@ -7,10 +7,9 @@ use crate::together::{Progress, Together, Verdict};
 
 /// A lease that others wait for is at least so long: the GPU stands still for some microseconds at each change.
 const LEASE_NS_MIN: u64 = 1_000_000;
-/// A round, in which each has its turn, takes as long as so many thirds of a lease at least, and as one lease for each
-/// that wants the GPU: at each change an H200 stands still for 140 us, which is 2.7 % of leases of 5 ms and 0.9 % of
-/// two of 17.
-const ROUND_THIRDS: u64 = 20;
+/// A round, in which each has its turn, takes as long as so many leases at least, and as one for each that wants the
+/// GPU: at each change an H200 stands still for 140 us, which is 2.7 % of leases of 5 ms and 1.1 % of two of 12.5.
+const ROUND_LEASES: u64 = 5;
 /// Rounds divide a second, so that whoever looks at a second sees whole ones, wherever it begins.
 const SECOND_NS: u64 = 1_000_000_000;
 /// So long before a lease ends the next session may begin with a little work.
@@ -43,7 +42,7 @@ const GRAIN_NS: u64 = 1000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
-    /// Of a lease where somebody has a cap. Else a round takes as long as 6.7 of them, or one for each that wants the
+    /// Of a lease where somebody has a cap. Else a round takes as long as five of them, or one for each that wants the
     /// GPU if that is longer, and each has its share of it.
     pub quantum_ns: u64,
     /// How much of the time that others leave idle a session may have, in percent: 0 keeps each to its share.
@@ -440,7 +439,7 @@ impl Arbiter {
     /// How long a round takes.
     fn round_ns(&self) -> u64 {
         let count = self.members.values().filter(|member| member.is_active()).count() as u64;
-        let at_least_ns = (self.settings.quantum_ns * ROUND_THIRDS.max(3 * count) / 3).max(1);
+        let at_least_ns = (self.settings.quantum_ns * ROUND_LEASES.max(count)).max(1);
         SECOND_NS / (SECOND_NS / at_least_ns).max(1)
     }
 
@@ -534,7 +533,9 @@ impl Arbiter {
             let nominal_ns = self.round_ns();
             let late_ns = now_ns % nominal_ns;
             let early_ns = if late_ns < nominal_ns / 2 { 0 } else { nominal_ns };
-            let virtual_ns = self.virtual_ns_of_round(nominal_ns + early_ns - late_ns);
+            // Little by little: long turns make seconds differ.
+            let ns = (nominal_ns + early_ns - late_ns).clamp(nominal_ns * 7 / 8, nominal_ns * 9 / 8);
+            let virtual_ns = self.virtual_ns_of_round(ns);
             self.round_ends_ns = self.round_ends_ns.max(member.virtual_ns) + virtual_ns;
         }
         Self::left_ns(member, self.round_ends_ns)

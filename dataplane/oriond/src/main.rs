@@ -167,7 +167,7 @@ struct Serve {
     #[arg(long, default_value = "auto", value_name = "WHEN")]
     computation_throttle: engine::time::policy::Division,
     /// How long such a turn is where somebody has a limit of his own (--throttle-level below 100), from 1000 to 10000.
-    /// Else all have a turn in each round of 6.7 times that, or of one for each if they are more, as long as their
+    /// Else all have a turn in each round of five times that, or of one for each if they are more, as long as their
     /// shares
     #[arg(long, default_value_t = 5000, value_name = "MICROSECONDS")]
     #[arg(value_parser = clap::value_parser!(u64).range(1000..=10_000))]
