@@ -20,7 +20,7 @@ use super::carrier::LocalSocket;
 use super::carrier::contract::Lane;
 use super::core::{Core, Owner};
 use super::door::door::Door;
-use super::io_ring::{Done, Io};
+use super::io_ring::{Did, Done, Io};
 use super::leases::book::Book;
 use super::leases::socket;
 use super::mail::Mailbox;
@@ -315,8 +315,12 @@ impl Engine {
             }
             Some(Owner::Carried) => {
                 let session = self.carried.get_mut(&slot).expect("an object stays while requests are under way");
+                let is_news = done.did != Did::Time;
                 session.main.done(&mut self.core.io, slot, done);
-                self.activate(slot);
+                match is_news {
+                    true => self.activate(slot),
+                    false => self.activate_once(slot),
+                }
             }
             Some(Owner::Lane) => {
                 self.clock.piece();
@@ -369,6 +373,14 @@ impl Engine {
         match self.active.iter_mut().find(|(s, _)| *s == slot) {
             Some((_, last)) => *last = now,
             None => self.active.push((slot, now)),
+        }
+    }
+
+    /// That time has passed is no sign of more to come: the session is looked at, and no longer than that.
+    fn activate_once(&mut self, slot: u32) {
+        if self.active.iter().all(|(active, _)| *active != slot) {
+            let long_ago = self.now.checked_sub(self.spin.max(spin::ALWAYS)).unwrap_or(self.now);
+            self.active.push((slot, long_ago));
         }
     }
 
