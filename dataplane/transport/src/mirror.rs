@@ -393,41 +393,8 @@ impl Mirror {
         }
     }
 
-    /// As [`Self::arrived`], of bytes that are written only now: whoever sees them in memory and changes them there
-    /// changes what the other side is known to have.
-    pub fn write(&mut self, heap: &Heap, offset: u64, from: &[u8]) -> Result<(), Fault> {
-        let range = HeapRange { offset, bytes: from.len() as u64 };
-        let to = heap.at(offset, range.bytes).ok_or(Fault("range outside the session's host heap"))?;
-        self.no_more_arrives(range);
-        let end = offset + range.bytes;
-        for (base, m) in self.ranges.range_mut(..end) {
-            let (first, last) = (offset.max(*base), end.min(base + m.bytes));
-            if first >= last {
-                continue;
-            }
-            for i in (first - base) / WORD..(last - base).div_ceil(WORD) {
-                let here = base + i * WORD;
-                let (from_byte, to_byte) = (first.saturating_sub(here), (last - here).min(WORD));
-                let mut word = [0; WORD as usize];
-                let at = (here + from_byte - offset) as usize;
-                word[from_byte as usize..to_byte as usize]
-                    .copy_from_slice(&from[at..at + (to_byte - from_byte) as usize]);
-                let mask = bytes_between(from_byte, to_byte);
-                let known = &mut m.known[i as usize];
-                *known = *known & !mask | u64::from_le_bytes(word) & mask;
-            }
-            for page in (first - base) / PAGE..(last - base).div_ceil(PAGE) {
-                m.note_page(page as usize);
-            }
-        }
-        // SAFETY: `at` gave as many writable bytes, and the source is a slice of this process's own.
-        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) };
-        Ok(())
-    }
-
-    /// A carrier has written a range, or the first part of one that was arriving.
-    pub fn arrived(&mut self, heap: &Heap, range: HeapRange) {
-        self.no_more_arrives(range);
+    /// The other side has what is in the words of this range: `word_at` answers them by their place in the heap.
+    fn learn_all(&mut self, heap: &Heap, range: HeapRange, word_at: impl Fn(&Words, u64, u64) -> u64) {
         let end = range.offset + range.bytes;
         for (base, m) in self.ranges.range_mut(..end) {
             let (first, last) = (range.offset.max(*base), end.min(base + m.bytes));
@@ -439,12 +406,33 @@ impl Mirror {
                 let here = base + i * WORD;
                 let mask = bytes_between(first.saturating_sub(here), (last - here).min(WORD));
                 let known = &mut m.known[i as usize];
-                *known = *known & !mask | words.load(i) & mask;
+                *known = *known & !mask | word_at(&words, i, here) & mask;
             }
             for page in (first - base) / PAGE..(last - base).div_ceil(PAGE) {
                 m.note_page(page as usize);
             }
         }
+    }
+
+    /// A carrier has written a range, or the first part of one that was arriving.
+    pub fn arrived(&mut self, heap: &Heap, range: HeapRange) {
+        self.no_more_arrives(range);
+        self.learn_all(heap, range, |words, i, _| words.load(i));
+    }
+
+    /// As [`Self::arrived`], of bytes that are written only now: whoever sees them in memory and changes them there
+    /// changes what the other side is known to have.
+    pub fn write(&mut self, heap: &Heap, offset: u64, from: &[u8]) -> Result<(), Fault> {
+        let range = HeapRange { offset, bytes: from.len() as u64 };
+        let to = heap.at(offset, range.bytes).ok_or(Fault("range outside the session's host heap"))?;
+        self.no_more_arrives(range);
+        self.learn_all(heap, range, |_, _, here| {
+            let byte = |i: u64| (here + i).checked_sub(offset).and_then(|at| from.get(at as usize)).copied();
+            u64::from_le_bytes(std::array::from_fn(|i| byte(i as u64).unwrap_or(0)))
+        });
+        // SAFETY: `at` gave as many writable bytes, and the source is a slice of this process's own.
+        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) };
+        Ok(())
     }
 
     /// Copies are writing these ranges, and nothing else: what differs there is brought over when they are done. Said
