@@ -168,10 +168,13 @@ fn value(out: &mut String, row: &Row, name: &str, element: &Element) -> String {
                 let bytes = bytes(row, at);
                 match stream_of(row).filter(|_| row.is_recorded) {
                     Some(stream) => {
+                        writeln!(out, "let {name} = s.reach_in(q.{stream}, header.thread, q.{name}, {bytes})?;")
+                            .unwrap();
                         let flags = ["cuStreamWriteValue", "cuStreamWaitValue"];
-                        let is_flag = flags.iter().any(|call| row.name.starts_with(call));
-                        let reach = if is_flag { "reach_flag_in" } else { "reach_in" };
-                        writeln!(out, "let {name} = s.{reach}(q.{stream}, header.thread, q.{name}, {bytes})?;")
+                        match flags.iter().any(|call| row.name.starts_with(call)) {
+                            true => writeln!(out, "s.name_flag({name}, {bytes});"),
+                            false => Ok(()),
+                        }
                     }
                     None => writeln!(out, "let {name} = s.reach(q.{name}, {bytes})?;"),
                 }

@@ -1101,7 +1101,8 @@ fn cuStreamCopyAttributes(s: &mut Session, header: &Header, mut body: Reader<'_>
 fn cuStreamWriteValue32(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuStreamWriteValue32::decode(&mut body)?;
     let stream = s.stream(q.stream, header.thread)?;
-    let addr = s.reach_flag_in(q.stream, header.thread, q.addr, 4)?;
+    let addr = s.reach_in(q.stream, header.thread, q.addr, 4)?;
+    s.name_flag(addr, 4);
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
     let result = unsafe { s.driver.cuStreamWriteValue32(stream, addr.raw(), q.value, q.flags) };
     Ok(Outcome::Done(result))
@@ -1110,7 +1111,8 @@ fn cuStreamWriteValue32(s: &mut Session, header: &Header, mut body: Reader<'_>, 
 fn cuStreamWaitValue32(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuStreamWaitValue32::decode(&mut body)?;
     let stream = s.stream(q.stream, header.thread)?;
-    let addr = s.reach_flag_in(q.stream, header.thread, q.addr, 4)?;
+    let addr = s.reach_in(q.stream, header.thread, q.addr, 4)?;
+    s.name_flag(addr, 4);
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
     let result = unsafe { s.driver.cuStreamWaitValue32(stream, addr.raw(), q.value, q.flags) };
     Ok(Outcome::Done(result))
@@ -1119,7 +1121,8 @@ fn cuStreamWaitValue32(s: &mut Session, header: &Header, mut body: Reader<'_>, r
 fn cuStreamWriteValue64(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuStreamWriteValue64::decode(&mut body)?;
     let stream = s.stream(q.stream, header.thread)?;
-    let addr = s.reach_flag_in(q.stream, header.thread, q.addr, 8)?;
+    let addr = s.reach_in(q.stream, header.thread, q.addr, 8)?;
+    s.name_flag(addr, 8);
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
     let result = unsafe { s.driver.cuStreamWriteValue64(stream, addr.raw(), q.value, q.flags) };
     Ok(Outcome::Done(result))
@@ -1128,7 +1131,8 @@ fn cuStreamWriteValue64(s: &mut Session, header: &Header, mut body: Reader<'_>, 
 fn cuStreamWaitValue64(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuStreamWaitValue64::decode(&mut body)?;
     let stream = s.stream(q.stream, header.thread)?;
-    let addr = s.reach_flag_in(q.stream, header.thread, q.addr, 8)?;
+    let addr = s.reach_in(q.stream, header.thread, q.addr, 8)?;
+    s.name_flag(addr, 8);
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
     let result = unsafe { s.driver.cuStreamWaitValue64(stream, addr.raw(), q.value, q.flags) };
     Ok(Outcome::Done(result))
@@ -1137,7 +1141,8 @@ fn cuStreamWaitValue64(s: &mut Session, header: &Header, mut body: Reader<'_>, r
 fn cuStreamWriteValue32_v2(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuStreamWriteValue32_v2::decode(&mut body)?;
     let stream = s.stream(q.stream, header.thread)?;
-    let addr = s.reach_flag_in(q.stream, header.thread, q.addr, 4)?;
+    let addr = s.reach_in(q.stream, header.thread, q.addr, 4)?;
+    s.name_flag(addr, 4);
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
     let result = unsafe { s.driver.cuStreamWriteValue32_v2(stream, addr.raw(), q.value, q.flags) };
     Ok(Outcome::Done(result))
@@ -1146,7 +1151,8 @@ fn cuStreamWriteValue32_v2(s: &mut Session, header: &Header, mut body: Reader<'_
 fn cuStreamWaitValue32_v2(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuStreamWaitValue32_v2::decode(&mut body)?;
     let stream = s.stream(q.stream, header.thread)?;
-    let addr = s.reach_flag_in(q.stream, header.thread, q.addr, 4)?;
+    let addr = s.reach_in(q.stream, header.thread, q.addr, 4)?;
+    s.name_flag(addr, 4);
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
     let result = unsafe { s.driver.cuStreamWaitValue32_v2(stream, addr.raw(), q.value, q.flags) };
     Ok(Outcome::Done(result))
@@ -1155,7 +1161,8 @@ fn cuStreamWaitValue32_v2(s: &mut Session, header: &Header, mut body: Reader<'_>
 fn cuStreamWriteValue64_v2(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuStreamWriteValue64_v2::decode(&mut body)?;
     let stream = s.stream(q.stream, header.thread)?;
-    let addr = s.reach_flag_in(q.stream, header.thread, q.addr, 8)?;
+    let addr = s.reach_in(q.stream, header.thread, q.addr, 8)?;
+    s.name_flag(addr, 8);
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
     let result = unsafe { s.driver.cuStreamWriteValue64_v2(stream, addr.raw(), q.value, q.flags) };
     Ok(Outcome::Done(result))
@@ -1164,7 +1171,8 @@ fn cuStreamWriteValue64_v2(s: &mut Session, header: &Header, mut body: Reader<'_
 fn cuStreamWaitValue64_v2(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuStreamWaitValue64_v2::decode(&mut body)?;
     let stream = s.stream(q.stream, header.thread)?;
-    let addr = s.reach_flag_in(q.stream, header.thread, q.addr, 8)?;
+    let addr = s.reach_in(q.stream, header.thread, q.addr, 8)?;
+    s.name_flag(addr, 8);
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
     let result = unsafe { s.driver.cuStreamWaitValue64_v2(stream, addr.raw(), q.value, q.flags) };
     Ok(Outcome::Done(result))

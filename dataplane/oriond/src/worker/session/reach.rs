@@ -101,20 +101,8 @@ impl Session {
         }
     }
 
-    /// As above, of a word that a stream writes or waits for: it tells of what was written before it.
-    pub fn reach_flag_in(
-        &mut self,
-        stream: u64,
-        thread: u16,
-        address: ClaimedDevice,
-        bytes: u64,
-    ) -> Result<DeviceAddress, CUresult> {
-        let decided = self.reach_in(stream, thread, address, bytes)?;
-        self.name_flag(decided, bytes);
-        Ok(decided)
-    }
-
-    fn name_flag(&mut self, decided: DeviceAddress, bytes: u64) {
+    /// A stream writes these bytes or waits for them: they tell of what was written before them.
+    pub fn name_flag(&mut self, decided: DeviceAddress, bytes: u64) {
         if self.in_step.any
             && let Some(range) = shared_range(self, decided.raw(), bytes)
         {
