@@ -22,6 +22,8 @@ pub struct Listener {
     pub keeps: fn(u64, u64) -> bool,
     /// Writes bytes to an offset where that is so, in place of `arrived`.
     pub write: fn(u64, &[u8]) -> Result<(), Fault>,
+    /// What has been written since a command was settled is not all that its own brings.
+    pub unsettled: fn(),
     /// A command, counted from 1, brings no more bytes to the heap: what it was to bring is there, or it failed.
     pub settled: fn(u64),
     /// The body of a `HEAP_PATCH`, to be applied before anything that follows it.
@@ -35,6 +37,7 @@ impl Listener {
         arrived: |_, _| {},
         keeps: |_, _| false,
         write: |_, _| Err(Fault("a write for a client that keeps no memory in step")),
+        unsettled: || {},
         settled: |_| {},
         patch: |_| Err(Fault("a patch for a client that shares no memory")),
     };
@@ -86,11 +89,13 @@ pub struct Scatter {
     taken: Option<u64>,
     /// Where a device reads what the other side shows.
     reads: Option<Reads>,
+    /// Of the heap something has come, and it was not said that it was all that a command brings.
+    is_unsettled: bool,
 }
 
 impl Scatter {
     pub fn new(rings: Vec<(Frame, Producer)>, heap: Heap) -> Scatter {
-        Scatter { rings, heap, state: START, listener: None, taken: None, reads: None }
+        Scatter { rings, heap, state: START, listener: None, taken: None, reads: None, is_unsettled: false }
     }
 
     /// This side has a device that reads what the other shows. Nothing that follows passes until it has.
@@ -155,6 +160,7 @@ impl Scatter {
                     if waits && header.frame != Frame::Shown {
                         return Ok((offered - from.len(), Some(Blocked::Device)));
                     }
+                    self.note(header.frame);
                     self.state = self.begin(header)?;
                 }
                 State::Ring { left: 0, .. } | State::Heap { left: 0, .. } => self.state = START,
@@ -243,6 +249,21 @@ impl Scatter {
             if from.is_empty() && matches!(self.state, State::Header { .. }) {
                 return Ok((offered, None));
             }
+        }
+    }
+
+    /// The end of a command follows right behind what it brings.
+    fn note(&mut self, frame: Frame) {
+        match frame {
+            Frame::Heap | Frame::Shown | Frame::Barrier => self.is_unsettled = true,
+            Frame::Settled => self.is_unsettled = false,
+            Frame::Taken => {}
+            _ if std::mem::take(&mut self.is_unsettled) => {
+                if let Some(listener) = self.listener {
+                    (listener.unsettled)();
+                }
+            }
+            _ => {}
         }
     }
 
@@ -430,6 +451,26 @@ mod tests {
         s.have_read(1);
         assert_eq!(s.feed(&shown(0, 4096), &counts), Ok((40, None)));
         assert!(s.feed(&shown(0, 4096), &counts).is_err());
+    }
+
+    #[test]
+    fn what_comes_and_is_not_settled_at_once_is_told_of() {
+        use std::sync::atomic::{AtomicU32, Ordering};
+        static UNSETTLED: AtomicU32 = AtomicU32::new(0);
+        let unsettled = || _ = UNSETTLED.fetch_add(1, Ordering::SeqCst);
+        let memory = Memory::create(Layout { heap_bytes: 1 << 20 }).unwrap();
+        let mut s = scatter(&memory).with_listener(Some(Listener { unsettled, ..Listener::NOBODY }));
+        let (heap, settled) = (frame(Frame::Heap, 4096, &[7; 16]), frame(Frame::Settled, 1, &[]));
+        let event = frame(Frame::Event, 0, &[3; 24]);
+        let mut told_after = |frames: &[&[u8]]| {
+            let stream = frames.concat();
+            assert_eq!(s.feed(&stream, &LaneCounts::default()), Ok((stream.len(), None)));
+            UNSETTLED.load(Ordering::SeqCst)
+        };
+        assert_eq!(told_after(&[&heap, &heap, &settled, &event]), 0);
+        // A host function is asked for, which may look at what has come.
+        assert_eq!(told_after(&[&heap, &event, &event]), 1);
+        assert_eq!(told_after(&[&heap, &settled, &event]), 1);
     }
 
     #[test]

@@ -215,6 +215,7 @@ const fn listener<const NUMBER: usize>() -> Listener {
         arrived: |offset, bytes| _ = of::<NUMBER>().map(|s| arrived(s, offset, bytes)),
         keeps: |offset, bytes| of::<NUMBER>().is_some_and(|s| keeps(s, offset, bytes)),
         write: |offset, bytes| of::<NUMBER>().map_or(Ok(()), |s| write(s, offset, bytes)),
+        unsettled: || _ = of::<NUMBER>().map(|s| s.on_the_way.lands_no_more()),
         settled: |number| _ = of::<NUMBER>().map(|s| settled(s, number)),
         patch: |body| of::<NUMBER>().map_or(Ok(()), |s| patch(s, body)),
     }

@@ -5,7 +5,7 @@
 /// Hashes of the files that are the format itself.
 const FILES: &[u64] = &[
     // dataplane/transport/src/mirror.rs
-    0x14a70feba9410e0c,
+    0xac4085f8ea2233cb,
     // dataplane/wire/src/activity.rs
     0xce1dfe52de4e6f07,
     // dataplane/wire/src/address.rs
