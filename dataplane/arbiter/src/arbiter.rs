@@ -545,13 +545,12 @@ impl Arbiter {
     /// How long the holder may go on.
     fn bound(&mut self, now_ns: u64) {
         let Some(mut holder) = self.holder.filter(|holder| holder.stopped_ns.is_none()) else { return };
-        let turn_ns = match holder.turn_until_ns.is_none() && self.next(Some(holder.id)).is_some() {
-            true => self.turn_ns(now_ns, holder.id),
-            false => 0,
-        };
+        let is_wanted = self.next(Some(holder.id)).is_some();
+        let is_new = is_wanted && holder.turn_until_ns.is_none();
+        let turn_ns = if is_new { self.turn_ns(now_ns, holder.id) } else { 0 };
         let is_any_capped = self.is_any_capped();
         let Some(member) = self.members.get(&holder.id) else { return };
-        holder.turn_until_ns = self.next(Some(holder.id)).map(|_| {
+        holder.turn_until_ns = is_wanted.then(|| {
             // Who comes back and has had less than its share does not wait for a whole quantum.
             // Who has just had its turn has come, too, and differs by less than a lease from who has the next one.
             let lacks_ns = |other: &Member| if is_any_capped { 0 } else { other.virtual_of(LEASE_NS_MIN) };
