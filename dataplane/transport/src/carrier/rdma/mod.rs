@@ -57,6 +57,7 @@ use super::contract::{Attached, Carrier, Death, Security, Way};
 use super::tcp;
 use crate::channel::Channel;
 use crate::client::handshake::{Caller, NoSession, Tuning, answer_to, shutdown};
+use crate::client::say;
 use crate::gather::Gather;
 use crate::lanes::LaneCounts;
 use crate::scatter::{Blocked, Listener, Scatter};
@@ -257,6 +258,7 @@ fn wait_room(link: &Link, is_there: impl Fn() -> Result<bool, Death>) -> Result<
 
 fn receive(link: &Link, mut scatter: Scatter) -> Result<(), Death> {
     let mut buffer = vec![0u8; RECEIVE_BYTES];
+    let mut has_said_why = false;
     while !link.lost() {
         if link.pipe.look()? {
             wake(&link.room_waits);
@@ -264,6 +266,9 @@ fn receive(link: &Link, mut scatter: Scatter) -> Result<(), Death> {
         link.side.taken(link.pipe.peer_ring_taken());
         have_placed(link, scatter.ring(REPLIES))?;
         read_shown(&link.pipe, &mut scatter)?;
+        if let Some(why) = link.pipe.objection().filter(|_| !std::mem::replace(&mut has_said_why, true)) {
+            say::say(format_args!("bytes are copied that the RDMA device could read where they are: {why}"));
+        }
         if let Some((to, len)) = scatter.in_place() {
             // SAFETY: `in_place` gave `len` writable bytes of the heap.
             let n = unsafe { link.pipe.copy(to, len) };
