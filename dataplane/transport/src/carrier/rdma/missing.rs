@@ -45,6 +45,10 @@ impl Pair {
         match *self {}
     }
 
+    pub fn peer(&self) -> &End {
+        match *self {}
+    }
+
     pub fn peer_ring_bytes(&self) -> usize {
         match *self {}
     }
