@@ -4,7 +4,8 @@
 Each case is a pool of its own (orion-controller, orion-agent, oriond) on one GPU, and some programs with a share each
 (`shares_load.py`). Who had the GPU when is read from stamps of the GPU's own clock that the programs' kernels have
 written, not from anything that Orion counts: at each time the GPU is divided equally among the programs that have a
-kernel under way, or are between two that follow each other within 20 us. The rates of all programs are compared
+kernel under way, or are between two that follow each other within 20 us. A kernel that took longer than its program's
+usually do was off the GPU meanwhile. The rates of all programs are compared
 with those that each reaches alone, and NVML's process utilisation is shown where there is pynvml.
 
     python3 perf/suite/shares.py --bin target/release --out shares.json
@@ -34,6 +35,8 @@ STEP_NS = 100_000_000
 #: Between two kernels of one program the GPU stands still for some microseconds, also where nobody else has any: of a
 #: program that is alone the kernels of 50 us have 96 % of it. That is the program's time.
 PAUSE_NS = 20_000
+#: Of kernels up to this it is found out when others interrupted them.
+INTERRUPTED_NS_MAX = 1_000_000
 #: Of a run, before anything is judged.
 LEAD_NS = 1_000_000_000
 
@@ -195,7 +198,24 @@ class Program:
         pairs = list(zip(stamps[0::2], stamps[1::2]))[answer.get("first_slot", 0) :]
         if answer.get("marks"):
             pairs = [(pairs[i][0], pairs[i + 1][1]) for i in range(0, len(pairs) - 1, 2)]
-        return sorted(pair for pair in pairs if pair[0] and pair[1] >= pair[0])
+        pairs = sorted(pair for pair in pairs if pair[0] and pair[1] >= pair[0])
+        return pairs if answer.get("marks") else without_interruptions(pairs)
+
+
+def without_interruptions(kernels):
+    """When kernels that take all the same time were on the GPU. One that took much longer was off it in between: it was
+    another program's time slice, or Orion took it off when its turn was over. Where it ran is known to half of what one
+    takes, which of long kernels is too much: those are left as they are."""
+    usual = statistics.median(end - begin for begin, end in kernels) if kernels else 0
+    if usual > INTERRUPTED_NS_MAX:
+        return kernels
+    found = []
+    for begin, end in kernels:
+        if end - begin > usual * 1.5:
+            found += [(begin, begin + int(usual / 2)), (end - int(usual / 2), end)]
+        else:
+            found.append((begin, end))
+    return sorted(found)
 
 
 def occupancy(all_intervals):
@@ -316,6 +336,18 @@ class Utilisation:
         return [latest.get(pid) for pid in pids]
 
 
+def turns(all_intervals):
+    """Who had the GPU from when to when: its number, and nanoseconds since the first of all began."""
+    runs = []
+    for begin, end, which in sorted((*pair, which) for which, pairs in enumerate(all_intervals) for pair in pairs):
+        if runs and runs[-1][0] == which:
+            runs[-1][2] = max(runs[-1][2], end)
+        else:
+            runs.append([which, begin, end])
+    first = runs[0][1] if runs else 0
+    return [[which, begin - first, end - first] for which, begin, end in runs]
+
+
 def run_case(options, name, level, programs, extras, seconds):
     with tempfile.TemporaryDirectory(prefix="orion-shares-") as folder:
         running = []
@@ -348,6 +380,8 @@ def run_case(options, name, level, programs, extras, seconds):
                 raise Failed("a program's kernels have left no stamps")
             result = judge(name, level, [one.what for one in survivors], answers, intervals, extras)
             result["nvml_sm_percent"] = utilisation
+            if options.turns:
+                result["turns"] = turns(intervals)
             lines = pool.log("oriond").splitlines()
             result["oriond_says"] = [line for line in lines if "WARN" in line or "ERROR" in line]
             if options.keep_logs:
@@ -371,6 +405,7 @@ def judge(name, level, programs, answers, intervals, extras):
                 "share": what["share"],
                 "kernel_us": what.get("kernel_us"),
                 "windows": len(parts),
+                "percent": [round(part, 3) for part in parts],
                 "mean": statistics.fmean(parts) if parts else None,
                 "least": min(parts, default=None),
                 "most": max(parts, default=None),
@@ -476,6 +511,7 @@ def main():
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--no-alone", action="store_true", help="do not measure programs alone")
+    parser.add_argument("--turns", action="store_true", help="write to --out who had the GPU from when to when")
     parser.add_argument("--keep-logs", action="store_true")
     parser.add_argument("--list", action="store_true")
     options = parser.parse_args()

@@ -674,6 +674,19 @@ class Shares(unittest.TestCase):
                 self.assertAlmostEqual(had, 47.5, delta=1)
                 self.assertAlmostEqual(has, 49.5, delta=1)
 
+    def test_a_kernel_that_was_taken_off_the_gpu_did_not_have_it_meanwhile(self):
+        # The fourth waits for 20 ms for its other half.
+        kernels = [(0, 50_000), (50_000, 100_000), (100_000, 150_000), (150_000, 20_200_000)]
+        found = shares.without_interruptions(kernels)
+        self.assertEqual(found, [*kernels[:3], (150_000, 175_000), (20_175_000, 20_200_000)])
+        # Of long ones it is not known where they were.
+        long = [(0, 5_000_000), (5_000_000, 10_000_000), (10_000_000, 30_000_000)]
+        self.assertEqual(shares.without_interruptions(long), long)
+
+    def test_turns_are_told_by_who_begins_a_kernel(self):
+        first, second = [(10, 20), (20, 30), (60, 70)], [(32, 40), (40, 50)]
+        self.assertEqual(shares.turns([first, second]), [[0, 0, 20], [1, 22, 40], [0, 50, 60]])
+
 
 def main():
     result = unittest.main(exit=False, verbosity=0).result
