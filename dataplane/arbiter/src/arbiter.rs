@@ -115,8 +115,6 @@ pub struct Arbiter {
     floor_ns: u64,
     /// Up to which virtual time each may go in this round.
     round_ends_ns: u64,
-    /// Who had the last lease: after it the others are asked in their order.
-    last: u64,
     /// Until when has been charged.
     now_ns: u64,
 }
@@ -135,7 +133,6 @@ impl Arbiter {
             debts: BTreeMap::new(),
             floor_ns: 0,
             round_ends_ns: 0,
-            last: 0,
             now_ns,
         }
     }
@@ -193,6 +190,7 @@ impl Arbiter {
         }
         let begins = said.busy && !member.said.busy;
         member.has_come |= said.wants && !member.said.wants;
+        member.hurries &= said.wants;
         member.said = said;
         if begins {
             self.begins(now_ns, id);
@@ -411,25 +409,23 @@ impl Arbiter {
         })
     }
 
-    /// Who is next of those that wait, but for `not`: who has had the least, and of those that differ by little whoever
-    /// comes after the last one in a fixed order. So each round is as the one before. Who has begun because he was to
-    /// be next is.
+    /// Who is next of those that wait, but for `not`. Who has begun because he was to be next is. Where somebody has a
+    /// cap it is who has had the least.
     fn next(&self, not: Option<u64>) -> Option<(u64, &Member)> {
         let is_exact = self.is_any_capped();
-        let least_ns = self.members.values().filter(|member| member.is_active()).map(|member| member.virtual_ns).min();
-        let (least_ns, apart_ns) = (least_ns.unwrap_or(0), self.apart_ns());
         self.waiting(not).min_by_key(|(id, member)| {
-            let had = match is_exact {
-                true => member.virtual_ns,
-                false => (member.virtual_ns.saturating_sub(least_ns) + apart_ns) / (2 * apart_ns),
-            };
-            (!self.has_begun(*id, member), had, !is_exact && *id <= self.last, *id)
+            let rounds = if is_exact { member.virtual_ns } else { self.rounds_until(member, 0) };
+            (!self.has_begun(*id, member), !member.hurries, rounds, *id)
         })
     }
 
-    /// Of virtual time, as much as makes no difference: turns end with a kernel, not when they should.
-    fn apart_ns(&self) -> u64 {
-        (self.round_virtual_ns() / 8).max(1)
+    /// In how many rounds a session has its next turn, if it has the GPU for `ns` before. In each round the order is the
+    /// same, whatever came between: a second from the middle of a round has as many turns of each as any other.
+    fn rounds_until(&self, member: &Member, ns: u64) -> u64 {
+        let round_ns = self.round_virtual_ns();
+        let worth_ns = member.virtual_of(LEASE_NS_MIN.min(member.promised_of(round_ns) / 2).max(1));
+        let virtual_ns = member.virtual_ns.saturating_add(member.virtual_of(ns)).saturating_add(worth_ns);
+        virtual_ns.saturating_sub(self.round_ends_ns).div_ceil(round_ns.max(1))
     }
 
     fn is_any_capped(&self) -> bool {
@@ -458,11 +454,6 @@ impl Arbiter {
         member.promised_of(end_ns.saturating_sub(member.virtual_ns))
     }
 
-    /// Whether that is worth a lease. Else it has it with the next one.
-    fn has_left(member: &Member, end_ns: u64, round_ns: u64) -> bool {
-        Self::left_ns(member, end_ns) >= LEASE_NS_MIN.min(member.promised_of(round_ns) / 2).max(1)
-    }
-
     /// Whether another one is to have the GPU when the holder's time is over, if it has it for `left_ns` until then.
     fn is_others_turn(&self, holder: Holder, left_ns: u64) -> bool {
         let Some(member) = self.members.get(&holder.id) else { return true };
@@ -470,11 +461,12 @@ impl Arbiter {
         if member.is_capped() && member.may_go_on_ns() < left_ns + ALLOWANCE_NS_NONE {
             return true;
         }
-        let virtual_ns = member.virtual_ns.saturating_add(member.virtual_of(left_ns));
-        let apart_ns = if self.is_any_capped() { 0 } else { self.apart_ns() };
-        let is_due = |other: &Member| other.virtual_ns < virtual_ns.saturating_add(apart_ns);
-        self.next(Some(holder.id))
-            .is_some_and(|(id, other)| is_due(other) || !member.is_active() || self.has_begun(id, other))
+        let Some((id, other)) = self.next(Some(holder.id)) else { return false };
+        let is_due = match self.is_any_capped() {
+            true => other.virtual_ns < member.virtual_ns.saturating_add(member.virtual_of(left_ns)),
+            false => (self.rounds_until(other, 0), id) < (self.rounds_until(member, left_ns), holder.id),
+        };
+        is_due || other.hurries || !member.is_active() || self.has_begun(id, other)
     }
 
     fn release(&mut self, now_ns: u64) {
@@ -508,10 +500,10 @@ impl Arbiter {
     fn give(&mut self, now_ns: u64) {
         let Some((id, next)) = self.next(None) else { return };
         let has_begun = next.said.busy;
-        self.last = id;
         self.told_ns = self.armed.filter(|armed| armed.id == id && !has_begun).map(|armed| armed.told_ns);
         if let Some(member) = self.members.get_mut(&id) {
             member.ledger.leases += 1;
+            member.hurries = false;
         }
         (self.armed, self.begun) = (None, None);
         let (turn_until_ns, until_ns, stopped_ns) = (None, None, None);
@@ -529,7 +521,8 @@ impl Arbiter {
         }
         let round_ns = self.round_virtual_ns();
         let Some(member) = self.members.get(&id) else { return self.settings.quantum_ns };
-        if !Self::has_left(member, self.round_ends_ns, round_ns) {
+        // What is worth no lease it has with the next one.
+        if self.rounds_until(member, 0) > 0 {
             let nominal_ns = self.round_ns();
             let late_ns = now_ns % nominal_ns;
             let early_ns = if late_ns < nominal_ns / 2 { 0 } else { nominal_ns };
@@ -549,15 +542,20 @@ impl Arbiter {
         let is_new = is_wanted && holder.turn_until_ns.is_none();
         let turn_ns = if is_new { self.turn_ns(now_ns, holder.id) } else { 0 };
         let is_any_capped = self.is_any_capped();
+        let Some(had_ns) = self.members.get(&holder.id).map(|member| member.virtual_ns) else { return };
+        // Who comes back and has had less than its share does not wait for a whole quantum.
+        // Who has just had its turn has come, too, and differs by less than a lease from who has the next one.
+        let lacks_ns = |other: &Member| if is_any_capped { 0 } else { other.virtual_of(LEASE_NS_MIN) };
+        let hurries = |other: &Member| other.has_come && other.virtual_ns + lacks_ns(other) < had_ns;
+        let (mut somebody_hurries, half_ns) = (false, self.round_virtual_ns() / 2);
+        for other in self.members.values_mut().filter(|other| Self::may_have_it(other) && hurries(other)) {
+            somebody_hurries = true;
+            other.hurries |= !is_any_capped && other.virtual_ns + half_ns < had_ns;
+        }
         let Some(member) = self.members.get(&holder.id) else { return };
         holder.turn_until_ns = is_wanted.then(|| {
-            // Who comes back and has had less than its share does not wait for a whole quantum.
-            // Who has just had its turn has come, too, and differs by less than a lease from who has the next one.
-            let lacks_ns = |other: &Member| if is_any_capped { 0 } else { other.virtual_of(LEASE_NS_MIN) };
-            let hurries = |other: &Member| other.has_come && other.virtual_ns + lacks_ns(other) < member.virtual_ns;
-            let hurries = self.members.values().any(|other| hurries(other) && Self::may_have_it(other));
             let soon_ns = now_ns.max(holder.since_ns + LEASE_NS_MIN);
-            match (holder.turn_until_ns, hurries) {
+            match (holder.turn_until_ns, somebody_hurries) {
                 (None, true) => soon_ns,
                 (None, false) => now_ns + turn_ns,
                 (Some(until_ns), true) => until_ns.min(soon_ns),

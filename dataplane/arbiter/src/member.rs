@@ -93,6 +93,8 @@ pub(crate) struct Member {
     pub was_passed_by: bool,
     /// It has begun to want since the last decision, or while the lease changes hands.
     pub has_come: bool,
+    /// It has come back to less than the others have had, and is next.
+    pub hurries: bool,
     /// Since when it has been waiting for others.
     pub waits_since_ns: Option<u64>,
     pub ledger: Ledger,
@@ -115,6 +117,7 @@ impl Member {
             lacks_ns: 0,
             was_passed_by: false,
             has_come: false,
+            hurries: false,
             waits_since_ns: None,
             ledger: Ledger::default(),
         }

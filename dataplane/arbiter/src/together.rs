@@ -197,11 +197,12 @@ impl Together {
                     self.again_ns = AGAIN_NS;
                 }
                 let is_time = now_ns >= tries_ns || has_changed && now_ns >= self.tried.1 + AGAIN_NS;
-                if !(may && is_time && working.len() > 1) {
+                let trial_ns = TRIAL_NS.max(TRIAL_EACH_NS * working.len() as u64);
+                if !(may && is_time && working.len() > 1 && self.can_be_judged(&working, trial_ns)) {
                     self.begin(How::Turns { since_ns: now_ns, tries_ns });
                     return false;
                 }
-                let until_ns = now_ns + TRIAL_NS.max(TRIAL_EACH_NS * working.len() as u64);
+                let until_ns = now_ns + trial_ns;
                 self.tried = (working, now_ns);
                 self.begin(How::Trial { since_ns: now_ns, until_ns, is_long: false });
             }
@@ -258,6 +259,13 @@ impl Together {
             *id
         };
         working.map(learn).collect()
+    }
+
+    /// Whether a trial can turn out well: whoever has long commands does too few of them in it for that.
+    fn can_be_judged(&self, working: &BTreeSet<u64>, trial_ns: u64) -> bool {
+        let alone = |id: &u64| self.paces.get(id).and_then(|pace| pace.alone).unwrap_or(0);
+        let does = |id: &u64| u128::from(alone(id)) * u128::from(trial_ns) / 1_000_000_000;
+        working.iter().all(|id| does(id) >= u128::from(COMMANDS_LEAST))
     }
 
     /// Whether somebody does much more than at first.

@@ -69,6 +69,8 @@ struct Session {
     is_dead: bool,
     /// What it may still begin before its lease.
     armed_ns: u64,
+    /// What the GPU has ahead while all have the lease.
+    ahead_together_ns: u64,
     /// Kernels that the GPU has, with what is left of each.
     queue: std::collections::VecDeque<u64>,
     queued_ns: u64,
@@ -94,6 +96,7 @@ impl Session {
             dies_ns,
             is_dead: false,
             armed_ns: 0,
+            ahead_together_ns: AHEAD_NS,
             queue: Default::default(),
             queued_ns: 0,
             starts_ns: 0,
@@ -153,7 +156,8 @@ impl Session {
             // Only what is known to be short.
             Grant::Armed { from_ns } if now >= from_ns && self.program.kernel_ns() <= self.armed_ns => ARMED_AHEAD_NS,
             Grant::Armed { .. } => 0,
-            Grant::Lease { until_ns: None } | Grant::Together | Grant::Free => AHEAD_NS,
+            Grant::Together => self.ahead_together_ns,
+            Grant::Lease { until_ns: None } | Grant::Free => AHEAD_NS,
             Grant::Lease { until_ns: Some(until) } => until.saturating_sub(now).min(AHEAD_NS),
         };
         while self.has_more(now) && self.queued_ns < ahead_ns {
@@ -183,12 +187,14 @@ struct World {
     random: Random,
     /// Whose time slice it is, when several contexts have work.
     slice: usize,
+    slice_ns: u64,
     slice_ends: u64,
     /// Whose context the GPU has, how long it stands still when it goes to another, and until when it does.
     on_gpu: usize,
     change_ns: u64,
     stands_until: u64,
-    /// Used so far, by session, at each multiple of [`STEP_NS`].
+    /// Used so far, by session, each [`STEP_NS`], and when in it.
+    phase_ns: u64,
     marks: Vec<Vec<u64>>,
     /// The longest that a session that died kept the others from a lease.
     after_death_ns: u64,
@@ -197,24 +203,31 @@ struct World {
 
 impl World {
     fn new(settings: Settings, sessions: Vec<Session>) -> World {
-        let mut arbiter = Arbiter::new(settings, 0);
-        sessions.iter().enumerate().for_each(|(id, session)| arbiter.join(0, id as u64, None, session.share));
-        let (look, sleeps, random) = (Some(0), false, Random(0x9e37_79b9 + sessions.len() as u64));
+        World::from(0, settings, sessions)
+    }
+
+    /// That begins at `now`: what is looked at now and then is looked at in the middle of rounds.
+    fn from(now: u64, settings: Settings, sessions: Vec<Session>) -> World {
+        let mut arbiter = Arbiter::new(settings, now);
+        sessions.iter().enumerate().for_each(|(id, session)| arbiter.join(now, id as u64, None, session.share));
+        let (look, sleeps, random) = (Some(now), false, Random(0x9e37_79b9 + sessions.len() as u64));
         let (slice, slice_ends, marks) = (0, 0, Vec::new());
         let (after_death_ns, died) = (0, None);
         let (on_gpu, change_ns, stands_until) = (0, 0, 0);
         World {
             arbiter,
             sessions,
-            now: 0,
+            now,
             look,
             sleeps,
             random,
             slice,
+            slice_ns: SLICE_NS,
             slice_ends,
             on_gpu,
             change_ns,
             stands_until,
+            phase_ns: 0,
             marks,
             after_death_ns,
             died,
@@ -304,7 +317,7 @@ impl World {
             let others = (1..=count).map(|i| (self.slice + i) % count);
             let now = self.now;
             self.slice = others.into_iter().find(|i| can(&self.sessions[*i], now))?;
-            self.slice_ends = self.now + SLICE_NS;
+            self.slice_ends = self.now + self.slice_ns;
             if self.slice != self.on_gpu {
                 self.on_gpu = self.slice;
                 self.stands_until = now + self.change_ns;
@@ -318,7 +331,8 @@ impl World {
     }
 
     fn next_event(&mut self) -> u64 {
-        let (now, step) = (self.now, (self.now / STEP_NS + 1) * STEP_NS);
+        let now = self.now;
+        let step = now + STEP_NS - (now + STEP_NS - self.phase_ns) % STEP_NS;
         let mut next = step.min(self.look.unwrap_or(u64::MAX));
         let running = self.running();
         if self.stands_until > now {
@@ -368,7 +382,7 @@ impl World {
                 }
             }
         }
-        if until.is_multiple_of(STEP_NS) {
+        if until % STEP_NS == self.phase_ns {
             self.marks.push(self.sessions.iter().map(|s| s.used_ns).collect());
         }
     }
@@ -565,24 +579,30 @@ fn the_debt_of_a_long_kernel_is_paid_back_within_five_seconds() {
     }
 }
 
-/// As on an H200, which stands still when it goes from one program to another. Windows begin at any time.
+/// As on an H200: it stands still when it goes from one program to another, gives each of several 2.3 ms, and has 8 ms
+/// of each when a trial ends (turns by its own clock, the report of shares). It is tried in the middle of rounds
+/// whether all gain by having it at once, and windows begin there.
 #[test]
 fn windows_are_within_one_percent_where_each_change_costs_140_us() {
     let mixes: [&[u32]; 6] = [&[50, 50], &[75, 25], &[90, 10], &[50, 30, 20], &[40, 30, 20, 10], &[25, 25, 25, 25]];
-    for (shares, kernel_ns) in mixes.into_iter().flat_map(|shares| [50_000, 700_000].map(|ns| (shares, ns))) {
-        let steady = |share: &u32| Session::new(Program::Steady { kernel_ns }, *share, u64::MAX);
-        let mut world = World::new(Settings::default(), shares.iter().map(steady).collect());
-        world.change_ns = 140_000;
+    let cases = mixes.into_iter().flat_map(|shares| [50_000, 700_000].map(|ns| (shares, ns)));
+    for (shares, kernel_ns, start) in cases.flat_map(|(shares, ns)| (0..7).map(move |start| (shares, ns, start))) {
+        let steady = |share: &u32| Session {
+            ahead_together_ns: 8 * MS,
+            ..Session::new(Program::Steady { kernel_ns }, *share, u64::MAX)
+        };
+        let mut world = World::from(start * 3_700_000, Settings::default(), shares.iter().map(steady).collect());
+        (world.change_ns, world.slice_ns, world.phase_ns) = (140_000, 2_300_000, start * 37 % 25 * MS);
         world.run(20 * SECOND);
         for (id, share) in shares.iter().enumerate() {
-            // The first second has the start in it, and a try whether all gain by having the GPU at once.
+            // The first second has the start in it, and the first trial.
             let mut off: Vec<f64> =
                 world.windows(id, 1)[10..].iter().map(|had| (had - f64::from(*share)).abs()).collect();
             off.sort_by(f64::total_cmp);
             let (p95, most) = (off[off.len() * 95 / 100], off[off.len() - 1]);
             assert!(
                 p95 <= 1.0 && most <= 2.0,
-                "{shares:?}, {kernel_ns} ns: {share} is off by {p95:.2}, at most {most:.2}"
+                "{shares:?}, {kernel_ns} ns, start {start}: {share} is off by {p95:.2}, at most {most:.2}"
             );
         }
     }
