@@ -17,12 +17,12 @@ const DESCRIPTORS_MAX: u64 = 8192;
 /// Closes the cell. From here on lines for the log go through `control`, and no file is opened but the GPU's, a few of
 /// the kernel's and `also`.
 pub fn seal(seal: Seal, control: BorrowedFd<'_>, also: &[PathBuf]) -> Result<(), String> {
+    lines::through(control).map_err(|e| format!("copying the control socket failed: {e}"))?;
     // A sanitizer reports to stderr or into a file.
     #[cfg(debug_assertions)]
     if std::env::var_os("ASAN_OPTIONS").is_some() {
         return Ok(());
     }
-    lines::through(control).map_err(|e| format!("copying the control socket failed: {e}"))?;
     std::panic::set_hook(Box::new(|panic| lines::warn(&panic.to_string())));
     drop_standard_streams().map_err(|e| format!("letting go of the log failed: {e}"))?;
     lower(libc::RLIMIT_NOFILE, DESCRIPTORS_MAX).map_err(|e| format!("limiting descriptors failed: {e}"))?;
