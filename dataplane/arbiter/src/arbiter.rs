@@ -419,8 +419,8 @@ impl Arbiter {
         })
     }
 
-    /// In how many rounds a session has its next turn, if it has the GPU for `ns` before. In each round the order is the
-    /// same, whatever came between: a second from the middle of a round has as many turns of each as any other.
+    /// In how many rounds a session has its next turn, if it has the GPU for `ns` before. In each round the order is
+    /// the same, whatever came between: a second from the middle of a round has as many turns of each as any other.
     fn rounds_until(&self, member: &Member, ns: u64) -> u64 {
         let round_ns = self.round_virtual_ns();
         let worth_ns = member.virtual_of(LEASE_NS_MIN.min(member.promised_of(round_ns) / 2).max(1));

@@ -25,9 +25,12 @@ const CHECK_EACH_NS: u64 = 40_000_000;
 /// who does less lacks something, which is looked at anyhow. And it is after so many times what that takes.
 const CHANGED_PERCENT: u64 = 150;
 const TOGETHER_MAX: u64 = 600;
-/// After a failure it is tried again after this, and each time after twice as long while the same sessions work.
+/// After a failure it is tried again after this, and each time after four times as long while the same sessions work as
+/// they did: what each has of a second with a trial in it differs by a hundredth of the GPU from what it has of others.
+/// While they change it is after twice as long.
 const AGAIN_NS: u64 = 1_000_000_000;
-const AGAIN_NS_MAX: u64 = 16_000_000_000;
+const AGAIN_NS_MAX: u64 = 64_000_000_000;
+const CHANGED_NS_MAX: u64 = 16_000_000_000;
 /// What all have to gain, in percent of the whole.
 const GAIN_PERCENT: u64 = 110;
 /// What each may lack of what its share would be, in thousandths of the GPU: what shares are promised to. And what each
@@ -63,6 +66,8 @@ struct Pace {
     then: Progress,
     /// Commands in a second of work, in turns of its own.
     alone: Option<u64>,
+    /// And when it was last tried.
+    tried: Option<u64>,
     /// And beside the others, at the first check.
     beside: Option<u64>,
 }
@@ -130,6 +135,8 @@ enum How {
 pub(crate) struct Together {
     how: How,
     again_ns: u64,
+    /// After a failure, where somebody works in another way than then.
+    changed_ns: u64,
     paces: BTreeMap<u64, Pace>,
     /// Who worked when it was last tried, and when that was.
     tried: (BTreeSet<u64>, u64),
@@ -141,7 +148,7 @@ impl Together {
     pub fn new(now_ns: u64) -> Together {
         let how = How::Turns { since_ns: now_ns, tries_ns: now_ns + APART_NS };
         let (paces, tried) = (BTreeMap::new(), Default::default());
-        Together { how, again_ns: AGAIN_NS, paces, tried, verdict: None }
+        Together { how, again_ns: AGAIN_NS, changed_ns: AGAIN_NS, paces, tried, verdict: None }
     }
 
     pub fn is_on(&self) -> bool {
@@ -192,24 +199,25 @@ impl Together {
         match self.how {
             How::Turns { since_ns, tries_ns } => {
                 let working = self.learn(now_ns - since_ns);
-                let has_changed = working != self.tried.0;
-                if has_changed {
-                    self.again_ns = AGAIN_NS;
+                if working != self.tried.0 {
+                    (self.again_ns, self.changed_ns) = (AGAIN_NS, AGAIN_NS);
                 }
-                let is_time = now_ns >= tries_ns || has_changed && now_ns >= self.tried.1 + AGAIN_NS;
+                let is_other = working != self.tried.0 || self.work_in_another_way(&working);
+                let is_time = now_ns >= tries_ns || is_other && now_ns >= self.tried.1 + self.changed_ns;
                 let trial_ns = TRIAL_NS.max(TRIAL_EACH_NS * working.len() as u64);
                 if !(may && is_time && working.len() > 1 && self.can_be_judged(&working, trial_ns)) {
                     self.begin(How::Turns { since_ns: now_ns, tries_ns });
                     return false;
                 }
                 let until_ns = now_ns + trial_ns;
+                self.paces.values_mut().for_each(|pace| pace.tried = pace.alone);
                 self.tried = (working, now_ns);
                 self.begin(How::Trial { since_ns: now_ns, until_ns, is_long: false });
             }
             How::Trial { since_ns, is_long, .. } => {
                 let verdict = self.look(now_ns - since_ns, shares);
                 if verdict.is_better {
-                    self.again_ns = AGAIN_NS;
+                    (self.again_ns, self.changed_ns) = (AGAIN_NS, AGAIN_NS);
                     self.begin(How::Together { since_ns: now_ns, checked_ns: now_ns });
                     return false;
                 }
@@ -220,7 +228,8 @@ impl Together {
                     return false;
                 }
                 self.apart(now_ns, self.again_ns);
-                self.again_ns = (self.again_ns * 2).min(AGAIN_NS_MAX);
+                self.again_ns = (self.again_ns * 4).min(AGAIN_NS_MAX);
+                self.changed_ns = (self.changed_ns * 2).min(CHANGED_NS_MAX);
             }
             How::Together { since_ns, checked_ns } => {
                 let verdict = self.look(now_ns - checked_ns, shares);
@@ -259,6 +268,15 @@ impl Together {
             *id
         };
         working.map(learn).collect()
+    }
+
+    /// Whether somebody does much more or less in its turns than when it was last tried.
+    fn work_in_another_way(&self, working: &BTreeSet<u64>) -> bool {
+        let differ = |one: u64, other: u64| u128::from(one) * 100 > u128::from(other) * u128::from(CHANGED_PERCENT);
+        working.iter().filter_map(|id| self.paces.get(id)).any(|pace| match (pace.alone, pace.tried) {
+            (Some(alone), Some(tried)) => differ(alone, tried) || differ(tried, alone),
+            (alone, tried) => alone != tried,
+        })
     }
 
     /// Whether a trial can turn out well: whoever has long commands does too few of them in it for that.
@@ -358,6 +376,29 @@ mod tests {
         let mut gpu = Gpu::new(&[100, 50], &[98, 15]);
         gpu.run(60_000);
         assert!(gpu.on_ns < 200 * MS, "{} ms together", gpu.on_ns / MS);
+    }
+
+    #[test]
+    fn it_is_tried_ever_more_rarely_until_somebody_works_in_another_way() {
+        let mut gpu = Gpu::new(&[100, 50], &[50, 25]);
+        let trials = |gpu: &mut Gpu, seconds: u64| {
+            let mut tried = Vec::new();
+            // A turn of each.
+            for _ in 0..seconds * 500 {
+                let before = gpu.together.is_on();
+                gpu.run(2);
+                if gpu.together.is_on() && !before {
+                    tried.push(gpu.now_ns / (1000 * MS));
+                }
+            }
+            tried
+        };
+        assert_eq!(trials(&mut gpu, 60), [0, 1, 5, 21]);
+        // Twice as much in each turn, and again in the old way.
+        (gpu.alone, gpu.beside) = (vec![200, 50], vec![100, 25]);
+        assert_eq!(trials(&mut gpu, 20).len(), 1, "it is tried at once");
+        (gpu.alone, gpu.beside) = (vec![100, 50], vec![50, 25]);
+        assert_eq!(trials(&mut gpu, 20).len(), 1, "it is tried at once");
     }
 
     /// The driver gives each its time slices, 20 ms of a fourth of a second, in which the others go on slowly.

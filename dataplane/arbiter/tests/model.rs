@@ -10,6 +10,8 @@ const AHEAD_NS: u64 = 2 * MS;
 const ARMED_AHEAD_NS: u64 = 3 * MS / 40;
 /// A session keeps its lease over pauses as short as this.
 const GRACE_NS: u64 = 50_000;
+/// So long after its turn what still runs is taken off the GPU, where that can be done.
+const OFF_AFTER_NS: u64 = 2 * MS;
 /// From a grant to the first instruction on the GPU.
 const START_NS: u64 = 10_000;
 /// Until whoever sleeps has been woken and runs: a worker that waits for its lease, and the arbiter.
@@ -71,6 +73,12 @@ struct Session {
     armed_ns: u64,
     /// What the GPU has ahead while all have the lease.
     ahead_together_ns: u64,
+    /// What its program has under way at most; it sends more when that is half done.
+    under_way_ns: u64,
+    /// What goes on after its turn is taken off the GPU, and goes on with the next one.
+    may_be_taken_off: bool,
+    over_since_ns: Option<u64>,
+    is_off: bool,
     /// Kernels that the GPU has, with what is left of each.
     queue: std::collections::VecDeque<u64>,
     queued_ns: u64,
@@ -97,6 +105,10 @@ impl Session {
             is_dead: false,
             armed_ns: 0,
             ahead_together_ns: AHEAD_NS,
+            under_way_ns: u64::MAX,
+            may_be_taken_off: false,
+            over_since_ns: None,
+            is_off: false,
             queue: Default::default(),
             queued_ns: 0,
             starts_ns: 0,
@@ -127,7 +139,7 @@ impl Session {
     fn has_more(&self, now: u64) -> bool {
         match self.program {
             _ if self.is_dead => false,
-            Program::Steady { .. } => true,
+            Program::Steady { .. } => self.queued_ns <= self.under_way_ns / 2,
             Program::Waiting { .. } => self.queue.is_empty() && now >= self.thinks_until_ns,
             Program::Bursty { on_ns, off_ns, .. } => now % (on_ns + off_ns) < on_ns,
         }
@@ -148,6 +160,10 @@ impl Session {
     /// What the gate lets pass, and what it says of itself.
     fn turn(&mut self, now: u64, grant: Grant) {
         let is_armed = matches!(grant, Grant::Armed { .. });
+        let is_over = self.may_be_taken_off && grant == Grant::Stop && !self.queue.is_empty();
+        self.over_since_ns = if is_over { self.over_since_ns.or(Some(now)) } else { None };
+        self.is_off &= is_armed || grant == Grant::Stop;
+        self.is_off |= self.over_since_ns.is_some_and(|since_ns| now >= since_ns + OFF_AFTER_NS);
         if !is_armed {
             self.armed_ns = ARMED_AHEAD_NS;
         }
@@ -173,7 +189,10 @@ impl Session {
         }
         let is_stopped = self.has_more(now) && ahead_ns == 0 || is_armed && self.has_more(now);
         let rests = self.queue.is_empty() && (grant == Grant::Stop || now >= self.idle_since_ns + GRACE_NS);
-        self.said = Said { wants: is_stopped, busy: !self.queue.is_empty() || self.said.busy && !rests };
+        self.said = match self.is_off {
+            true => Said { wants: true, busy: false },
+            false => Said { wants: is_stopped, busy: !self.queue.is_empty() || self.said.busy && !rests },
+        };
     }
 }
 
@@ -312,7 +331,7 @@ impl World {
             return None;
         }
         let count = self.sessions.len();
-        let can = |s: &Session, now: u64| !s.queue.is_empty() && s.starts_ns <= now;
+        let can = |s: &Session, now: u64| !s.queue.is_empty() && !s.is_off && s.starts_ns <= now;
         if !can(&self.sessions[self.slice], self.now) || self.now >= self.slice_ends {
             let others = (1..=count).map(|i| (self.slice + i) % count);
             let now = self.now;
@@ -355,6 +374,8 @@ impl World {
             {
                 next = next.min(from_ns);
             }
+            let off_at = session.over_since_ns.map(|since_ns| since_ns + OFF_AFTER_NS);
+            next = next.min(off_at.filter(|at| *at > now).unwrap_or(u64::MAX));
             next = next.min(session.wakes_ns.filter(|at| *at > now).unwrap_or(u64::MAX));
         }
         next
@@ -589,6 +610,8 @@ fn windows_are_within_one_percent_where_each_change_costs_140_us() {
     for (shares, kernel_ns, start) in cases.flat_map(|(shares, ns)| (0..7).map(move |start| (shares, ns, start))) {
         let steady = |share: &u32| Session {
             ahead_together_ns: 8 * MS,
+            under_way_ns: 8 * MS,
+            may_be_taken_off: true,
             ..Session::new(Program::Steady { kernel_ns }, *share, u64::MAX)
         };
         let mut world = World::from(start * 3_700_000, Settings::default(), shares.iter().map(steady).collect());
