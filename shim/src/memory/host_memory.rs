@@ -23,6 +23,7 @@ use orion_wire::pages::SharedMemory;
 use orion_wire::record::HeapRange;
 
 use crate::answer::posted;
+use crate::memory::held::Held;
 use crate::session::call::{call, post};
 use crate::session::route::is_of;
 use crate::state::address_map::MemoryKind;
@@ -203,10 +204,9 @@ pub fn page_of(address: u64) -> u64 {
 
 /// Moves pages onto the heap where they lie; the offset there, or nothing where that is not possible.
 ///
-/// Other threads may run meanwhile. What they write to these pages between the copy and the exchange is lost:
-/// for whole pages that is the application's own buffer, which it hands over with this very call. The first and
-/// the last page may hold other things too (the allocator's, neighbours'), so each of them is copied and
-/// exchanged by itself, within about a microsecond. What cannot be moved as a whole is moved back.
+/// Other threads may run meanwhile, and write to these pages: they wait for the exchange ([`crate::memory::held`]).
+/// The first and the last page may hold other things too (the allocator's, neighbours'), so each of them is exchanged by
+/// itself, within some microseconds. What cannot be moved as a whole is moved back.
 pub fn move_in(s: &'static Session, moved: &mut Moved, first: u64, bytes: u64) -> Option<u64> {
     let align = if bytes >= BLOCK { BLOCK } else { PAGE };
     let range = take(s, bytes, align).ok()?;
@@ -252,9 +252,26 @@ pub fn move_in(s: &'static Session, moved: &mut Moved, first: u64, bytes: u64) -
 pub unsafe fn put_over(file: &MemoryFile, heap: Heap, from: u64, at: u64, len: u64) -> bool {
     // SAFETY: the caller's promise. The exchange keeps the content.
     unsafe {
+        let _held = hold(at, len);
         crate::memory::parallel_copy::copy(from as *mut u8, at as *const u8, len as usize);
         map_again(file, heap, from, at, len) as u64 == at
     }
+}
+
+/// Keeps other threads from writing to pages that are about to be exchanged, where the system allows that.
+///
+/// # Safety
+/// As [`Held::hold`].
+unsafe fn hold(at: u64, len: u64) -> Option<Held> {
+    // SAFETY: the caller's promise.
+    unsafe { Held::hold(at, len) }
+        .inspect_err(|why| {
+            crate::say!(
+                "what other threads write beside memory, or into it, at the moment in which it is registered may be \
+                 lost: userfaultfd(2) is not to be had here ({why}; Docker's own list of system calls forbids it)"
+            );
+        })
+        .ok()
 }
 
 /// Maps pages of the heap a second time, at `at` in place of what is there.
@@ -349,6 +366,7 @@ fn make_own(at: u64, len: u64) -> bool {
         if fresh == libc::MAP_FAILED {
             fresh
         } else {
+            let _held = hold(at, len);
             crate::memory::parallel_copy::copy(fresh.cast(), at as *const u8, len as usize);
             let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
             let moved = libc::mremap(fresh, len as usize, len as usize, flags, at as *mut c_void);
@@ -377,7 +395,10 @@ pub enum Backing {
 /// An error where some page is not mapped at all.
 pub fn backing_of(first: u64, last: u64) -> Result<Backing, CUresult> {
     match mappings() {
-        Ok(maps) => backing_in(&maps, first, last).ok_or(CUDA_ERROR_INVALID_VALUE),
+        Ok(maps) => match backing_in(&maps, first, last).ok_or(CUDA_ERROR_INVALID_VALUE)? {
+            Backing::Private if is_own_stack(first, last) => Ok(Backing::Other),
+            backing => Ok(backing),
+        },
         // After chroot, or in a sandbox that opens no files. Nobody can say what these pages are, so they stay.
         Err(e) if is_mapped(first, last) => {
             crate::say!(
@@ -388,6 +409,14 @@ pub fn backing_of(first: u64, last: u64) -> Result<Backing, CUresult> {
         }
         Err(_) => Err(CUDA_ERROR_INVALID_VALUE),
     }
+}
+
+/// Whether this thread writes to the range while it calls: its stack, which has a name only where it is the first one's.
+fn is_own_stack(first: u64, last: u64) -> bool {
+    const BELOW: u64 = 256 << 10;
+    const ABOVE: u64 = 16 << 10;
+    let here = (&raw const first) as u64;
+    first < here + ABOVE && here.saturating_sub(BELOW) < last
 }
 
 fn is_mapped(first: u64, last: u64) -> bool {
@@ -545,6 +574,64 @@ mod tests {
             assert_eq!(byte(app, 5000).read_volatile(), 1);
             assert_eq!(byte(app, 5001).read_volatile(), 5001u64 as u8 ^ 0x5a);
         }
+    }
+
+    /// Writes a number to a word as often as it can, and sees each time whether it is still there.
+    #[test]
+    fn what_others_write_during_an_exchange_is_kept() {
+        use std::sync::atomic::AtomicBool;
+        let bytes = 2 * PAGE;
+        let memory = Memory::create(Layout { heap_bytes: bytes }).expect("memory");
+        let (file, shared) = (MemoryFile::of(&memory).expect("its size"), memory.map_heap(None).expect("a heap"));
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        // SAFETY: a fresh mapping.
+        let app = unsafe { libc::mmap(std::ptr::null_mut(), bytes as usize, protection, flags, -1, 0) } as u64;
+        // SAFETY: pages of the mapping above, which this thread does not write to.
+        if let Err(why) = unsafe { Held::hold(app, PAGE) } {
+            assert!(std::env::var_os("ORION_TESTS_INSIST").is_none(), "no userfaultfd: {why}");
+            println!("left out: no userfaultfd: {why}");
+            return;
+        }
+        let stops = AtomicBool::new(false);
+        let lost = std::thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                let (word, mut number, mut lost) = ((app + 8) as *mut u64, 0, 0);
+                while !stops.load(Ordering::Relaxed) {
+                    number += 1;
+                    // SAFETY: a word of the mapping above that nobody else writes to.
+                    unsafe {
+                        word.write_volatile(number);
+                        lost += u64::from(word.read_volatile() != number);
+                    }
+                }
+                lost
+            });
+            for _ in 0..1000 {
+                for (at, len) in pieces(app, bytes) {
+                    // SAFETY: ordinary memory, and a heap that nobody uses.
+                    assert!(unsafe { put_over(&file, shared, shared.base() as u64 + (at - app), at, len) });
+                }
+                for (at, len) in pieces(app, bytes) {
+                    assert!(make_own(at, len));
+                }
+            }
+            stops.store(true, Ordering::Relaxed);
+            writer.join().expect("it ends")
+        });
+        assert_eq!(lost, 0);
+    }
+
+    #[test]
+    fn a_threads_own_stack_is_left_where_it_is() {
+        std::thread::spawn(|| {
+            let mut buffer = [1u8; 3 * PAGE as usize];
+            let first = buffer.as_mut_ptr() as u64 / PAGE * PAGE;
+            assert_eq!(backing_of(first, first + PAGE), Ok(Backing::Other));
+            std::hint::black_box(&mut buffer);
+        })
+        .join()
+        .expect("it ends");
     }
 
     #[test]

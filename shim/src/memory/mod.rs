@@ -3,6 +3,7 @@
 pub mod copy;
 pub mod graph_copies;
 pub mod graph_launches;
+pub mod held;
 pub mod host_memory;
 pub mod in_step;
 pub mod parallel_copy;

@@ -6,7 +6,7 @@ use std::ffi::{OsString, c_void};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStringExt;
 use std::ptr::null_mut;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use orion_cuda::sys::*;
 
@@ -37,6 +37,7 @@ facts! { pinned:
         freeing_unknown_memory_is_invalid_value,
         the_device_address_of_unknown_memory_is_invalid_value,
         registered_memory_keeps_its_bytes_and_place,
+        what_others_write_beside_registered_memory_is_kept,
         a_kernel_writes_registered_memory,
         registering_twice_is_already_registered,
         unregistering_unknown_memory_is_not_registered,
@@ -517,6 +518,34 @@ fn registering_nothing_is_invalid_value(cu: &'static Cuda) -> Verdict {
 }
 
 /// A program may map a file whose name is not UTF-8, and register other memory beside it.
+/// Memory of an allocator begins anywhere: what lies beside it in its first page and its last is somebody else's.
+fn what_others_write_beside_registered_memory_is_kept(cu: &'static Cuda) -> Verdict {
+    const ROUNDS: usize = 300;
+    let (pages, stops) = (Pages::new(2 * 4096), AtomicBool::new(false));
+    let words = [pages.address as usize, pages.address as usize + 2 * 4096 - 8];
+    let (codes, lost) = std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let (mut number, mut lost) = (0u64, 0u64);
+            while !stops.load(Ordering::Relaxed) {
+                number += 1;
+                for word in words {
+                    write(word as *mut c_void, number);
+                    lost += u64::from(read::<u64>(word as *mut c_void) != number);
+                }
+            }
+            lost
+        });
+        let memory = pages.address.wrapping_byte_add(64);
+        let round = |_| [cu.cuMemHostRegister_v2(memory, 2 * 4096 - 128, 0), cu.cuMemHostUnregister(memory)];
+        let codes = (0..ROUNDS).flat_map(round).find(|code| *code != CUDA_SUCCESS);
+        stops.store(true, Ordering::Relaxed);
+        (codes, writer.join())
+    });
+    same!(codes, None);
+    same!(lost.map_err(|_| "the writer died")?, 0);
+    Ok(())
+}
+
 /// As for a container whose memory is almost all in use.
 fn registered_memory_needs_no_room_for_twice(cu: &'static Cuda) -> Verdict {
     const BYTES: usize = 192 << 20;
