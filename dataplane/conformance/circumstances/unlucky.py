@@ -5,7 +5,9 @@
   unlucky.py FILE small         files may have no bytes, and a file that has some ends the program
   unlucky.py FILE debugged      the address space has no randomness, as in a debugger
   unlucky.py FILE threadless    no thread can be made
-  unlucky.py FILE crowded       no thread can be made once the GPU is there"""
+  unlucky.py FILE crowded       no thread can be made once the GPU is there
+  unlucky.py FILE locked        all of its memory is locked, as real-time programs do it, before there is a GPU
+  unlucky.py FILE locks         and when there is one"""
 
 import ctypes
 import os
@@ -54,6 +56,19 @@ def no_more_threads():
         raise OSError(ctypes.get_errno(), "prctl")
 
 
+def lock_memory():
+    """All that there is and all that comes has pages of its own and keeps them. What refuses that is an answer, too."""
+    current_and_future = 3
+    c = ctypes.CDLL(None, use_errno=True)
+    if c.mlockall(current_and_future):
+        raise OSError(ctypes.get_errno(), "mlockall")
+
+
+def resident_mib():
+    with open("/proc/self/status") as status:
+        return sum(int(line.split()[1]) for line in status if line.startswith("VmRSS")) >> 10
+
+
 def main():
     way = sys.argv[2]
     if way == "debugged":
@@ -71,6 +86,8 @@ def main():
         before = resource.getrlimit(resource.RLIMIT_FSIZE)
         signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+    elif way == "locked":
+        lock_memory()
     code = cuda.cuInit(0)
     said = [f"cuInit {code}"]
     if way == "closed":
@@ -85,9 +102,13 @@ def main():
             no_more_threads()
             function = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: None)
             said.append(f"cuLaunchHostFunc {cuda.cuLaunchHostFunc(None, function, None)}")
+        if way == "locks":
+            lock_memory()
         # What was printed has been heard by then, by whoever hears it.
         time.sleep(0.2)
         said.append(use())
+    if way.startswith("lock"):
+        said.append("little" if resident_mib() < 256 else f"{resident_mib()} MiB")
     signal.setitimer(signal.ITIMER_REAL, 0)
     if way == "small":
         resource.setrlimit(resource.RLIMIT_FSIZE, before)

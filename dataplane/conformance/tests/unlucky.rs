@@ -66,6 +66,41 @@ fn a_standard_error_that_nobody_reads_holds_up_no_work() {
     std::fs::remove_file(&pipe).expect("it was made");
 }
 
+/// Of what a session might use of its memory it has not used anything yet. Locked, as real-time programs lock their
+/// memory, or written to a core, it would be all that the machine has.
+#[test]
+fn what_a_session_does_not_use_is_neither_locked_nor_in_a_core() {
+    let script = orion_built::root().join("dataplane/conformance/circumstances/unlucky.py");
+    let out = std::env::temp_dir().join(format!("orion-locked-{}", std::process::id()));
+    let text = |path: &std::path::Path| path.to_str().expect("a path of letters").to_owned();
+    for (transport, way) in ["shm", "tcp"].into_iter().flat_map(|transport| ["locked", "locks"].map(|w| (transport, w)))
+    {
+        let arguments = [text(&script), text(&out), way.to_owned()];
+        let output = orion::command(transport, "python3".as_ref(), &arguments.each_ref().map(String::as_str))
+            .output()
+            .expect("orion-run starts");
+        let said = std::fs::read_to_string(&out).unwrap_or_default();
+        assert_eq!(said, "cuInit 0, right, right, little", "{way} over {transport}: {}", orion::complaint(&output));
+        std::fs::remove_file(&out).expect("it was made");
+    }
+    // The kernel's own word for what it leaves out.
+    let source = "import ctypes, re; cuda = ctypes.CDLL('libcuda.so.1'); cuda.cuInit(0); c = ctypes.c_void_p()\n\
+        cuda.cuDevicePrimaryCtxRetain(ctypes.byref(c), 0)\n\
+        maps = re.split(r'(?m)^(?=[0-9a-f]+-[0-9a-f]+ )', open('/proc/self/smaps').read())\n\
+        size = lambda text: int(re.search(r'Size: +([0-9]+) kB', text)[1])\n\
+        kept = lambda text: ' dd' not in re.search(r'VmFlags:(.*)', text)[1]\n\
+        print(sum(size(one) for one in maps if 'orion-session' in one and kept(one)) < 1 << 18)";
+    for transport in ["shm", "tcp"] {
+        let output = orion::command(transport, "python3".as_ref(), &["-c", source]).output().expect("orion-run starts");
+        assert_eq!(
+            String::from_utf8_lossy(&output.stdout),
+            "True\n",
+            "over {transport}: {}",
+            orion::complaint(&output)
+        );
+    }
+}
+
 /// Coroutines have as little, and so have threads of `PTHREAD_STACK_MIN`.
 #[test]
 fn no_call_takes_16_kib_of_its_threads_stack() {

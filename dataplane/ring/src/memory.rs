@@ -208,13 +208,26 @@ impl Memory {
                 libc::mmap(
                     at,
                     bytes,
-                    libc::PROT_READ | libc::PROT_WRITE,
+                    libc::PROT_NONE,
                     libc::MAP_SHARED | libc::MAP_NORESERVE | flags,
                     self.fd.as_raw_fd(),
                     (self.offset + HEAP_OFFSET) as libc::off_t,
                 )
             };
-            if base == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(base) }
+            if base == libc::MAP_FAILED {
+                return Err(io::Error::last_os_error());
+            }
+            // Most of it is never used. A program that has asked for all of its memory to be locked (`mlockall`) would
+            // get a page for each of it, and so would whoever writes a core; the driver's memory is in no core either.
+            // SAFETY: the mapping that was just made.
+            unsafe {
+                libc::munlock(base, bytes);
+                libc::madvise(base, bytes, libc::MADV_DONTDUMP);
+                match libc::mprotect(base, bytes, libc::PROT_READ | libc::PROT_WRITE) {
+                    0 => Ok(base),
+                    _ => Err(io::Error::last_os_error()),
+                }
+            }
         };
         let base = match at {
             None => map(reserve(bytes)?, libc::MAP_FIXED)?,
@@ -300,6 +313,25 @@ impl Heap {
         let end = offset.checked_add(len)?;
         // SAFETY: the range was just checked to lie inside the mapping.
         (end <= self.bytes).then(|| unsafe { self.base.add(offset as usize) })
+    }
+
+    /// Nobody may read or write it any more, but for what is opened.
+    pub fn close(&self) -> io::Result<()> {
+        self.protect(0, self.bytes, libc::PROT_NONE)
+    }
+
+    /// Opens a range, of whole pages.
+    pub fn open(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.protect(offset, len, libc::PROT_READ | libc::PROT_WRITE)
+    }
+
+    fn protect(&self, offset: u64, len: u64, access: libc::c_int) -> io::Result<()> {
+        let at = self.at(offset, len).ok_or(io::ErrorKind::InvalidInput)?;
+        // SAFETY: a range of the mapping. Whoever closes it has nobody who uses it.
+        match unsafe { libc::mprotect(at.cast(), len as usize, access) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
     }
 
     /// Asks for huge pages where a range of the heap covers whole ones: touching and pinning them takes less. Linux 6.1

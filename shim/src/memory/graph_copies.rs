@@ -29,7 +29,7 @@ pub fn set_aside(s: &'static Session, host: u64, shape: Shape) -> Result<Staged,
 
 fn allocate(s: &Session, bytes: u64) -> Result<u64, CUresult> {
     let mut allocator = s.heap_allocator.lock();
-    allocator.general.allocate(bytes, PAGE).ok_or_else(|| {
+    allocator.take(bytes, PAGE).ok_or_else(|| {
         crate::say!("the session's host heap has no {bytes} bytes left for pageable memory that a graph copies");
         CUDA_ERROR_OUT_OF_MEMORY
     })

@@ -41,10 +41,13 @@ impl Held {
     /// # Safety
     /// `len` readable bytes at `at`, whole pages; this thread writes to none of them while they are held.
     pub unsafe fn hold(at: u64, len: u64) -> io::Result<Held> {
-        // What nobody has ever touched is not protected.
-        for page in (at..at + len).step_by(PAGE as usize) {
-            // SAFETY: the caller's promise.
-            unsafe { (page as *const u8).read_volatile() };
+        // What nobody has ever touched is not protected. Linux has that call since 5.14.
+        // SAFETY: the caller's promise.
+        if unsafe { libc::madvise(at as *mut libc::c_void, len as usize, libc::MADV_POPULATE_READ) } != 0 {
+            for page in (at..at + len).step_by(PAGE as usize) {
+                // SAFETY: the caller's promise.
+                unsafe { (page as *const u8).read_volatile() };
+            }
         }
         let faults = faults()?;
         let signals = SignalsBlocked::block();

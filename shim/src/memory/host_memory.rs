@@ -77,7 +77,7 @@ fn register(s: &Session, range: HeapRange) -> Result<(), CUresult> {
 
 fn take(s: &Session, bytes: u64, align: u64) -> Result<HeapRange, CUresult> {
     let mut allocator = s.heap_allocator.lock();
-    let mut offset = allocator.general.allocate(bytes, align);
+    let mut offset = allocator.take(bytes, align);
     // Freed memory may still be on its way back.
     let start = std::time::Instant::now();
     while offset.is_none()
@@ -86,7 +86,7 @@ fn take(s: &Session, bytes: u64, align: u64) -> Result<HeapRange, CUresult> {
     {
         let wait = std::time::Duration::from_millis(20);
         allocator = allocator.wait_timeout(&s.staging_released, wait);
-        offset = allocator.general.allocate(bytes, align);
+        offset = allocator.take(bytes, align);
     }
     drop(allocator);
     let Some(offset) = offset else {
@@ -205,8 +205,8 @@ pub fn page_of(address: u64) -> u64 {
 /// Moves pages onto the heap where they lie; the offset there, or nothing where that is not possible.
 ///
 /// Other threads may run meanwhile, and write to these pages: they wait for the exchange ([`crate::memory::held`]).
-/// The first and the last page may hold other things too (the allocator's, neighbours'), so each of them is exchanged by
-/// itself, within some microseconds. What cannot be moved as a whole is moved back.
+/// The first and the last page may hold other things too (the allocator's, neighbours'), so each of them is exchanged
+/// by itself, within some microseconds. What cannot be moved as a whole is moved back.
 pub fn move_in(s: &'static Session, moved: &mut Moved, first: u64, bytes: u64) -> Option<u64> {
     let align = if bytes >= BLOCK { BLOCK } else { PAGE };
     let range = take(s, bytes, align).ok()?;
@@ -254,7 +254,12 @@ pub unsafe fn put_over(file: &MemoryFile, heap: Heap, from: u64, at: u64, len: u
     unsafe {
         let _held = hold(at, len);
         crate::memory::parallel_copy::copy(from as *mut u8, at as *const u8, len as usize);
-        map_again(file, heap, from, at, len) as u64 == at
+        let is_there = map_again(file, heap, from, at, len) as u64 == at;
+        if is_there {
+            // Unlike the heap it is in cores: it is the application's.
+            libc::madvise(at as *mut c_void, len as usize, libc::MADV_DODUMP);
+        }
+        is_there
     }
 }
 
@@ -411,7 +416,7 @@ pub fn backing_of(first: u64, last: u64) -> Result<Backing, CUresult> {
     }
 }
 
-/// Whether this thread writes to the range while it calls: its stack, which has a name only where it is the first one's.
+/// Whether this thread writes to the range while it calls: its stack, whose pages have a name only in the first thread.
 fn is_own_stack(first: u64, last: u64) -> bool {
     const BELOW: u64 = 256 << 10;
     const ABOVE: u64 = 16 << 10;

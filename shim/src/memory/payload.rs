@@ -23,7 +23,7 @@ impl Loan {
     /// Borrows room for `bytes` outside the staging part.
     pub fn general(s: &'static Session, bytes: usize) -> Result<Loan, CUresult> {
         let mut allocator = s.heap_allocator.lock();
-        let offset = allocator.general.allocate(bytes as u64, PAGE).ok_or_else(|| {
+        let offset = allocator.take(bytes as u64, PAGE).ok_or_else(|| {
             crate::say!("the session's host heap is full: {bytes} more bytes were needed");
             CUDA_ERROR_OUT_OF_MEMORY
         })?;

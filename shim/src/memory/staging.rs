@@ -6,7 +6,6 @@ use orion_cuda::sys::*;
 use orion_wire::record::HeapRange;
 
 use crate::memory::host_memory;
-use crate::state::heap::PAGE;
 use crate::state::session::Session;
 
 /// A piece of staging memory, given back when dropped.
@@ -20,7 +19,7 @@ impl Staging {
     pub fn take(s: &'static Session, bytes: usize) -> Result<Staging, CUresult> {
         let mut allocator = s.heap_allocator.lock();
         loop {
-            if let Some(offset) = allocator.staging.allocate(bytes as u64, PAGE) {
+            if let Some(offset) = allocator.take_staging(bytes as u64) {
                 return Ok(Staging { s, range: HeapRange { offset, bytes: bytes as u64 } });
             }
             if crate::session::carrier::lost(s) {

@@ -158,7 +158,8 @@ fn session_of(attached: Attached, number: usize) -> Result<&'static Session, Str
     let sender = memory.producer(Which::Command).map_err(|e| end("command", e))?;
     let replies: Consumer = memory.consumer(Which::Reply).map_err(|e| end("reply", e))?;
     let events: Consumer = memory.consumer(Which::Event).map_err(|e| end("event", e))?;
-    let heap_allocator = HeapAllocator::new(welcome.staging_bytes, welcome.heap_bytes);
+    let heap_allocator = HeapAllocator::new(heap, welcome.staging_bytes)
+        .map_err(|e| format!("closing what is not used of the session's host heap failed: {e}"))?;
     let memory_file = MemoryFile::of(&memory).map_err(|e| end("memory behind its command", e))?;
     Ok(Box::leak(Box::new(Session {
         number,

@@ -1,6 +1,9 @@
 //! Who uses which part of the session's host heap. The client alone decides; the worker only checks bounds.
 
 use std::collections::BTreeMap;
+use std::io;
+
+use orion_ring::Heap;
 
 /// Pages are the unit: pinned memory is registered with the driver by page.
 pub const PAGE: u64 = 4096;
@@ -70,18 +73,65 @@ impl Region {
     }
 }
 
+/// The heap is opened in pieces of this, when something first lies in them, and stays so. A program that locks all of
+/// its memory (`mlockall`) gets a page for each that it may read: of the whole heap that would be all that the machine
+/// has.
+const OPENED_BYTES: u64 = 64 << 20;
+
 /// Staging (registered with the driver ahead of time) and the rest.
 pub struct HeapAllocator {
     pub staging: Region,
     pub general: Region,
+    heap: Heap,
+    /// By piece.
+    is_open: Vec<bool>,
 }
 
 impl HeapAllocator {
-    pub fn new(staging_bytes: u64, heap_bytes: u64) -> HeapAllocator {
-        HeapAllocator {
-            staging: Region::new(0, staging_bytes.min(heap_bytes)),
-            general: Region::new(staging_bytes.min(heap_bytes), heap_bytes),
+    /// Of a heap that nobody uses yet.
+    pub fn new(heap: Heap, staging_bytes: u64) -> io::Result<HeapAllocator> {
+        heap.close()?;
+        let staging_bytes = staging_bytes.min(heap.bytes());
+        Ok(HeapAllocator {
+            staging: Region::new(0, staging_bytes),
+            general: Region::new(staging_bytes, heap.bytes()),
+            heap,
+            is_open: vec![false; heap.bytes().div_ceil(OPENED_BYTES) as usize],
+        })
+    }
+
+    pub fn take_staging(&mut self, bytes: u64) -> Option<u64> {
+        let offset = self.staging.allocate(bytes, PAGE)?;
+        self.opened(offset, bytes).then_some(offset).or_else(|| {
+            self.staging.release(offset, bytes);
+            None
+        })
+    }
+
+    /// `bytes` of the rest, rounded up to pages, at a multiple of `align`.
+    pub fn take(&mut self, bytes: u64, align: u64) -> Option<u64> {
+        let offset = self.general.allocate(bytes, align)?;
+        self.opened(offset, bytes).then_some(offset).or_else(|| {
+            self.general.release(offset, bytes);
+            None
+        })
+    }
+
+    /// Opens what is not open yet of a range.
+    fn opened(&mut self, offset: u64, bytes: u64) -> bool {
+        for piece in offset / OPENED_BYTES..(offset + bytes.max(1)).div_ceil(OPENED_BYTES) {
+            if self.is_open[piece as usize] {
+                continue;
+            }
+            let begin = piece * OPENED_BYTES;
+            let len = OPENED_BYTES.min(self.heap.bytes() - begin);
+            if let Err(why) = self.heap.open(begin, len) {
+                crate::say!("{len} bytes of the session's host heap cannot be used: mprotect failed: {why}");
+                return false;
+            }
+            self.is_open[piece as usize] = true;
         }
+        true
     }
 }
 
