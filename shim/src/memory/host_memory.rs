@@ -252,14 +252,35 @@ pub fn move_in(s: &'static Session, moved: &mut Moved, first: u64, bytes: u64) -
 pub unsafe fn put_over(file: &MemoryFile, heap: Heap, from: u64, at: u64, len: u64) -> bool {
     // SAFETY: the caller's promise. The exchange keeps the content.
     unsafe {
+        let again = map_again(file, heap, from, len);
+        if again == libc::MAP_FAILED {
+            return false;
+        }
         let _held = hold(at, len);
         crate::memory::parallel_copy::copy(from as *mut u8, at as *const u8, len as usize);
-        let is_there = map_again(file, heap, from, at, len) as u64 == at;
+        let is_there = take_place(again, at, len);
         if is_there {
             // Unlike the heap it is in cores: it is the application's.
             libc::madvise(at as *mut c_void, len as usize, libc::MADV_DODUMP);
         }
         is_there
+    }
+}
+
+/// Moves a mapping to `at`, over what is there, in one step: whoever uses that address meanwhile finds the one or the
+/// other. Where that cannot be done it is gone.
+///
+/// # Safety
+/// Nobody knows of the mapping; nobody minds what becomes of the one at `at`.
+unsafe fn take_place(mapping: *mut c_void, at: u64, len: u64) -> bool {
+    let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+    // SAFETY: the caller's promise.
+    unsafe {
+        let moved = libc::mremap(mapping, len as usize, len as usize, flags, at as *mut c_void);
+        if moved == libc::MAP_FAILED {
+            libc::munmap(mapping, len as usize);
+        }
+        moved as u64 == at
     }
 }
 
@@ -272,46 +293,35 @@ unsafe fn hold(at: u64, len: u64) -> Option<Held> {
     unsafe { Held::hold(at, len) }
         .inspect_err(|why| {
             crate::say!(
-                "what other threads write beside memory, or into it, at the moment in which it is registered may be \
-                 lost: userfaultfd(2) is not to be had here ({why}; Docker's own list of system calls forbids it)"
+                "what other threads write beside memory, or into it, at the moment in which it is registered or \
+                 unregistered may be lost: userfaultfd(2) is not to be had ({why}): Docker's own list of system calls \
+                 forbids it, and pages of a device, as of ivshmem, have none"
             );
         })
         .ok()
 }
 
-/// Maps pages of the heap a second time, at `at` in place of what is there.
-///
-/// # Safety
-/// Nobody minds what becomes of the mapping at `at`.
-unsafe fn map_again(file: &MemoryFile, heap: Heap, from: u64, at: u64, len: u64) -> *mut c_void {
-    let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+/// Maps pages of the heap a second time, anywhere.
+fn map_again(file: &MemoryFile, heap: Heap, from: u64, len: u64) -> *mut c_void {
     // SAFETY: with an old size of zero, mremap maps shared pages a second time.
-    let mapped = unsafe { libc::mremap(from as *mut c_void, 0, len as usize, flags, at as *mut c_void) };
+    let mapped = unsafe { libc::mremap(from as *mut c_void, 0, len as usize, libc::MREMAP_MAYMOVE) };
     let Some(offset) = heap.offset_of(from, len).filter(|_| mapped == libc::MAP_FAILED && file.is_open()) else {
         return mapped;
     };
     // Pages of a device are not mapped twice in this way, but by their file.
-    let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_FIXED);
+    let access = libc::PROT_READ | libc::PROT_WRITE;
     let offset = (file.heap_at + offset) as libc::off_t;
-    // SAFETY: the caller's promise; the range lies in the heap.
-    unsafe { libc::mmap(at as *mut c_void, len as usize, access, flags, file.fd, offset) }
+    // SAFETY: a new mapping of a range of the heap.
+    unsafe { libc::mmap(std::ptr::null_mut(), len as usize, access, libc::MAP_SHARED, file.fd, offset) }
 }
 
 /// Whether pages of the heap can be mapped again: an application may have closed what is not its own, and then those of
 /// a device cannot.
 fn can_map_again(s: &Session, range: HeapRange) -> bool {
     let Some(from) = s.heap.at(range.offset, PAGE) else { return false };
-    let (access, flags) = (libc::PROT_NONE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE);
-    // SAFETY: a page of address space that is this function's own, and goes again.
-    unsafe {
-        let place = libc::mmap(std::ptr::null_mut(), PAGE as usize, access, flags, -1, 0);
-        if place == libc::MAP_FAILED {
-            return false;
-        }
-        let mapped = map_again(&s.memory_file, s.heap, from as u64, place as u64, PAGE);
-        libc::munmap(place, PAGE as usize);
-        mapped == place
-    }
+    let mapped = map_again(&s.memory_file, s.heap, from as u64, PAGE);
+    // SAFETY: of this function's own.
+    mapped != libc::MAP_FAILED && unsafe { libc::munmap(mapped, PAGE as usize) } == 0
 }
 
 /// What lies between the first and the last page, in parts of at most [`PIECE`]; the first page; the last page.
@@ -357,31 +367,18 @@ pub fn move_all_out(s: &Session, first: u64, range: HeapRange) -> Vec<(u64, (u64
 /// Makes pages the application's own again, with their content. False if there is no memory for that: then they are
 /// what they were.
 fn make_own(at: u64, len: u64) -> bool {
+    let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
     // SAFETY: the fresh mapping is ours until it takes the place of the pages at `at`, which are a mapping of
     // the heap that this module made. The exchange keeps the content.
-    let exchanged = unsafe {
-        let fresh = libc::mmap(
-            std::ptr::null_mut(),
-            len as usize,
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-            -1,
-            0,
-        );
+    unsafe {
+        let fresh = libc::mmap(std::ptr::null_mut(), len as usize, access, flags, -1, 0);
         if fresh == libc::MAP_FAILED {
-            fresh
-        } else {
-            let _held = hold(at, len);
-            crate::memory::parallel_copy::copy(fresh.cast(), at as *const u8, len as usize);
-            let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
-            let moved = libc::mremap(fresh, len as usize, len as usize, flags, at as *mut c_void);
-            if moved == libc::MAP_FAILED {
-                libc::munmap(fresh, len as usize);
-            }
-            moved
+            return false;
         }
-    };
-    exchanged as u64 == at
+        let _held = hold(at, len);
+        crate::memory::parallel_copy::copy(fresh.cast(), at as *const u8, len as usize);
+        take_place(fresh, at, len)
+    }
 }
 
 /// What the pages of a range are.
