@@ -600,7 +600,8 @@ fn names_of_mapped_files_may_be_any_bytes(cu: &'static Cuda) -> Verdict {
 
 fn memory_is_registered_also_where_no_file_can_be_opened(cu: &'static Cuda) -> Verdict {
     let folder = std::env::temp_dir().join(format!("orion-facts-empty-{}", std::process::id()));
-    std::fs::create_dir(&folder).map_err(|e| format!("making a folder: {e}"))?;
+    // Nobody can remove it from within, so an earlier one may be there.
+    std::fs::create_dir_all(&folder).map_err(|e| format!("making a folder: {e}"))?;
     let entered = std::os::unix::fs::chroot(&folder);
     if entered.is_err() {
         // Only root may.
