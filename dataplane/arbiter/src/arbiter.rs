@@ -414,9 +414,15 @@ impl Arbiter {
     fn next(&self, not: Option<u64>) -> Option<(u64, &Member)> {
         let is_exact = self.is_any_capped();
         self.waiting(not).min_by_key(|(id, member)| {
-            let rounds = if is_exact { member.virtual_ns } else { self.rounds_until(member, 0) };
-            (!self.has_begun(*id, member), !member.hurries, rounds, *id)
+            let turn = if is_exact { (member.virtual_ns, 0) } else { self.turn(member, 0) };
+            (!self.has_begun(*id, member), !member.hurries, turn, *id)
         })
+    }
+
+    /// When a session has its next turn, if it has the GPU for `ns` before: in which round, and when in it. Whoever has
+    /// the largest share is first, for what the last round took too long the first one has less.
+    fn turn(&self, member: &Member, ns: u64) -> (u64, u64) {
+        (self.rounds_until(member, ns), 100 - member.share)
     }
 
     /// In how many rounds a session has its next turn, if it has the GPU for `ns` before. In each round the order is
@@ -464,7 +470,7 @@ impl Arbiter {
         let Some((id, other)) = self.next(Some(holder.id)) else { return false };
         let is_due = match self.is_any_capped() {
             true => other.virtual_ns < member.virtual_ns.saturating_add(member.virtual_of(left_ns)),
-            false => (self.rounds_until(other, 0), id) < (self.rounds_until(member, left_ns), holder.id),
+            false => (self.turn(other, 0), id) < (self.turn(member, left_ns), holder.id),
         };
         is_due || other.hurries || !member.is_active() || self.has_begun(id, other)
     }

@@ -605,7 +605,8 @@ fn the_debt_of_a_long_kernel_is_paid_back_within_five_seconds() {
 /// whether all gain by having it at once, and windows begin there.
 #[test]
 fn windows_are_within_one_percent_where_each_change_costs_140_us() {
-    let mixes: [&[u32]; 6] = [&[50, 50], &[75, 25], &[90, 10], &[50, 30, 20], &[40, 30, 20, 10], &[25, 25, 25, 25]];
+    let mixes: [&[u32]; 7] =
+        [&[50, 50], &[75, 25], &[90, 10], &[10, 90], &[50, 30, 20], &[10, 40, 20, 30], &[25, 25, 25, 25]];
     let cases = mixes.into_iter().flat_map(|shares| [50_000, 700_000].map(|ns| (shares, ns)));
     for (shares, kernel_ns, start) in cases.flat_map(|(shares, ns)| (0..7).map(move |start| (shares, ns, start))) {
         let steady = |share: &u32| Session {
