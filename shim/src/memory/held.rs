@@ -4,7 +4,7 @@
 //! would be lost: with a thread that writes all the time beside registered memory, in the same page, it was in one of
 //! five registrations. So the pages are write-protected meanwhile, and whoever writes to them waits in the kernel until
 //! the exchange is done, and then writes to the new ones (`userfaultfd(2)`, with nobody who handles its faults: they
-//! wait until the descriptor is closed).
+//! wait until they are woken).
 //!
 //! Where that is not allowed the exchange goes on without it, and a line says so: Docker's own list of system calls has
 //! no userfaultfd. Without privilege (`CAP_SYS_PTRACE`, or `vm.unprivileged_userfaultfd`) only what programs write
@@ -22,6 +22,8 @@ use crate::state::heap::PAGE;
 const API: libc::c_ulong = 0xc018_aa3f;
 const REGISTER: libc::c_ulong = 0xc020_aa00;
 const WRITE_PROTECT: libc::c_ulong = 0xc018_aa06;
+const UNREGISTER: libc::c_ulong = 0x8010_aa01;
+const WAKE: libc::c_ulong = 0x8010_aa02;
 const API_VERSION: u64 = 0xaa;
 const USER_MODE_ONLY: libc::c_int = 1;
 const FEATURE_WRITE_PROTECTED: u64 = 1;
@@ -32,8 +34,9 @@ const WRITE_PROTECT_ON: u64 = 1;
 /// Whoever writes to the pages waits until this is dropped. No signal is handled by this thread meanwhile: a handler
 /// that wrote there would wait for itself.
 pub struct Held {
-    // Closed first: only then a handler may run.
-    _faults: OwnedFd,
+    range: [u64; 2],
+    faults: OwnedFd,
+    // Last: only then a handler may run.
     _signals: SignalsBlocked,
 }
 
@@ -49,12 +52,21 @@ impl Held {
                 unsafe { (page as *const u8).read_volatile() };
             }
         }
-        let faults = faults()?;
         let signals = SignalsBlocked::block();
-        let [mut registered, mut protected] = [[at, len, REGISTER_WRITE_PROTECTED, 0], [at, len, WRITE_PROTECT_ON, 0]];
-        ask(&faults, REGISTER, &mut registered)?;
-        ask(&faults, WRITE_PROTECT, &mut protected)?;
-        Ok(Held { _faults: faults, _signals: signals })
+        let held = Held { range: [at, len], faults: faults()?, _signals: signals };
+        ask(&held.faults, REGISTER, &mut [at, len, REGISTER_WRITE_PROTECTED, 0])?;
+        ask(&held.faults, WRITE_PROTECT, &mut [at, len, WRITE_PROTECT_ON, 0])?;
+        Ok(held)
+    }
+}
+
+/// To close the descriptor is not enough: a process that another thread has made meanwhile may have it too.
+impl Drop for Held {
+    fn drop(&mut self) {
+        let [at, len] = self.range;
+        // Where the exchange has not come about; else nothing of it is there any more.
+        let _ = ask(&self.faults, UNREGISTER, &mut [at, len, 0, 0]);
+        let _ = ask(&self.faults, WAKE, &mut [at, len, 0, 0]);
     }
 }
 
@@ -72,7 +84,7 @@ fn faults() -> io::Result<OwnedFd> {
     Ok(faults)
 }
 
-/// The kernel's structures are three or four words.
+/// The kernel's structures are two to four words.
 fn ask(faults: &OwnedFd, request: libc::c_ulong, words: &mut [u64; 4]) -> io::Result<()> {
     // SAFETY: as many words as any of the requests above reads and writes.
     let answer = unsafe { libc::ioctl(faults.as_raw_fd(), request as _, words.as_mut_ptr()) };
@@ -97,5 +109,46 @@ impl Drop for SignalsBlocked {
     fn drop(&mut self) {
         // SAFETY: the set that this thread had.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.0, std::ptr::null_mut()) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    /// As a process that is made without `fork` has all descriptors, until it ends or runs another program.
+    #[test]
+    fn whoever_waits_goes_on_although_somebody_else_has_the_descriptor() {
+        let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: a fresh mapping.
+        let at = unsafe { libc::mmap(std::ptr::null_mut(), PAGE as usize, access, flags, -1, 0) } as u64;
+        // SAFETY: a page of this test's own, to which this thread does not write.
+        let held = match unsafe { Held::hold(at, PAGE) } {
+            Ok(held) => held,
+            Err(why) => {
+                assert!(std::env::var_os("ORION_TESTS_INSIST").is_none(), "no userfaultfd: {why}");
+                return println!("left out: no userfaultfd: {why}");
+            }
+        };
+        let theirs = held.faults.try_clone().expect("a descriptor");
+        static WRITTEN: AtomicBool = AtomicBool::new(false);
+        let writer = std::thread::spawn(move || {
+            // SAFETY: a byte of the page above.
+            unsafe { (at as *mut u8).write_volatile(7) };
+            WRITTEN.store(true, Ordering::Release);
+        });
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(!WRITTEN.load(Ordering::Acquire), "it waits");
+        drop(held);
+        let begun = Instant::now();
+        while !WRITTEN.load(Ordering::Acquire) {
+            assert!(begun.elapsed() < Duration::from_secs(10), "it waits for ever");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        drop(theirs);
+        writer.join().expect("it ends");
     }
 }
