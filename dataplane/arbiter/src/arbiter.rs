@@ -412,23 +412,22 @@ impl Arbiter {
     /// Who is next of those that wait, but for `not`. Who has begun because he was to be next is. Where somebody has a
     /// cap it is who has had the least.
     fn next(&self, not: Option<u64>) -> Option<(u64, &Member)> {
-        let is_exact = self.is_any_capped();
+        let (is_exact, round_ns) = (self.is_any_capped(), self.round_virtual_ns());
         self.waiting(not).min_by_key(|(id, member)| {
-            let turn = if is_exact { (member.virtual_ns, 0) } else { self.turn(member, 0) };
+            let turn = if is_exact { (member.virtual_ns, 0) } else { self.turn(member, 0, round_ns) };
             (!self.has_begun(*id, member), !member.hurries, turn, *id)
         })
     }
 
     /// When a session has its next turn, if it has the GPU for `ns` before: in which round, and when in it. Whoever has
     /// the largest share is first, for what the last round took too long the first one has less.
-    fn turn(&self, member: &Member, ns: u64) -> (u64, u64) {
-        (self.rounds_until(member, ns), 100 - member.share)
+    fn turn(&self, member: &Member, ns: u64, round_ns: u64) -> (u64, u64) {
+        (self.rounds_until(member, ns, round_ns), 100 - member.share)
     }
 
     /// In how many rounds a session has its next turn, if it has the GPU for `ns` before. In each round the order is
     /// the same, whatever came between: a second from the middle of a round has as many turns of each as any other.
-    fn rounds_until(&self, member: &Member, ns: u64) -> u64 {
-        let round_ns = self.round_virtual_ns();
+    fn rounds_until(&self, member: &Member, ns: u64, round_ns: u64) -> u64 {
         let worth_ns = member.virtual_of(LEASE_NS_MIN.min(member.promised_of(round_ns) / 2).max(1));
         let virtual_ns = member.virtual_ns.saturating_add(member.virtual_of(ns)).saturating_add(worth_ns);
         virtual_ns.saturating_sub(self.round_ends_ns).div_ceil(round_ns.max(1))
@@ -468,9 +467,11 @@ impl Arbiter {
             return true;
         }
         let Some((id, other)) = self.next(Some(holder.id)) else { return false };
-        let is_due = match self.is_any_capped() {
-            true => other.virtual_ns < member.virtual_ns.saturating_add(member.virtual_of(left_ns)),
-            false => (self.turn(other, 0), id) < (self.turn(member, left_ns), holder.id),
+        let is_due = if self.is_any_capped() {
+            other.virtual_ns < member.virtual_ns.saturating_add(member.virtual_of(left_ns))
+        } else {
+            let round_ns = self.round_virtual_ns();
+            (self.turn(other, 0, round_ns), id) < (self.turn(member, left_ns, round_ns), holder.id)
         };
         is_due || other.hurries || !member.is_active() || self.has_begun(id, other)
     }
@@ -528,7 +529,7 @@ impl Arbiter {
         let round_ns = self.round_virtual_ns();
         let Some(member) = self.members.get(&id) else { return self.settings.quantum_ns };
         // What is worth no lease it has with the next one.
-        if self.rounds_until(member, 0) > 0 {
+        if self.rounds_until(member, 0, round_ns) > 0 {
             let nominal_ns = self.round_ns();
             let late_ns = now_ns % nominal_ns;
             let early_ns = if late_ns < nominal_ns / 2 { 0 } else { nominal_ns };
