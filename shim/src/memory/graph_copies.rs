@@ -45,7 +45,7 @@ pub fn release_staged(s: &Session, offset: u64) {
 
 fn release(s: &Session, range: HeapRange) {
     let mut allocator = s.heap_allocator.lock();
-    allocator.general.release(range.offset, range.bytes);
+    allocator.release(range.offset, range.bytes);
 }
 
 /// Ranges that the worker does not know go back.

@@ -115,7 +115,7 @@ fn remove_pages(s: &Session, range: HeapRange) {
 /// they are the same.
 pub fn give_back(s: &Session, range: HeapRange) {
     remove_pages(s, range);
-    s.heap_allocator.lock().general.release(range.offset, range.bytes);
+    s.heap_allocator.lock().release(range.offset, range.bytes);
 }
 
 /// For tests: bytes of the heap that somebody has, of staging memory and of the rest. Without a session none.
@@ -129,8 +129,8 @@ pub unsafe extern "C" fn orion_heap_in_use(out: *mut [u64; 2]) {
         let small = s.host_memory.small.lock().as_ref().map_or(0, Region::free_bytes);
         let allocator = s.heap_allocator.lock();
         let (staging, all) = (s.welcome.staging_bytes.min(s.welcome.heap_bytes), s.welcome.heap_bytes);
-        let general = all - staging - allocator.general.free_bytes() - small;
-        [staging - allocator.staging.free_bytes(), general]
+        let [free_staging, free] = allocator.free_bytes();
+        [staging - free_staging, all - staging - free - small]
     });
     // SAFETY: the caller's promise.
     unsafe { out.write(in_use) };
@@ -295,7 +295,7 @@ unsafe fn hold(at: u64, len: u64) -> Option<Held> {
             crate::say!(
                 "what other threads write beside memory, or into it, at the moment in which it is registered or \
                  unregistered may be lost: userfaultfd(2) is not to be had ({why}): Docker's own list of system calls \
-                 forbids it, and pages of a device, as of ivshmem, have none"
+                 forbids it, Linux before 5.19 has less of it, and pages of a device, as of ivshmem, have none"
             );
         })
         .ok()

@@ -43,7 +43,7 @@ impl Drop for Loan {
             unsafe { libc::madvise(self.pointer().cast(), self.range.bytes as usize, libc::MADV_REMOVE) };
         }
         let mut allocator = self.s.heap_allocator.lock();
-        allocator.general.release(self.range.offset, self.range.bytes);
+        allocator.release(self.range.offset, self.range.bytes);
     }
 }
 

@@ -50,7 +50,7 @@ pub fn release_staging(s: &Session, ranges: &[HeapRange]) {
     for range in ranges {
         if !host_memory::released(s, *range) {
             let mut allocator = s.heap_allocator.lock();
-            allocator.staging.release(range.offset, range.bytes);
+            allocator.release(range.offset, range.bytes);
         }
     }
     s.staging_released.notify_all();

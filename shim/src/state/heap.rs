@@ -78,10 +78,11 @@ impl Region {
 /// has.
 const OPENED_BYTES: u64 = 64 << 20;
 
-/// Staging (registered with the driver ahead of time) and the rest.
+/// Staging (registered with the driver ahead of time, and open from the first) and the rest.
 pub struct HeapAllocator {
-    pub staging: Region,
-    pub general: Region,
+    staging: Region,
+    general: Region,
+    staging_bytes: u64,
     heap: Heap,
     /// By piece.
     is_open: Vec<bool>,
@@ -92,29 +93,40 @@ impl HeapAllocator {
     pub fn new(heap: Heap, staging_bytes: u64) -> io::Result<HeapAllocator> {
         heap.close()?;
         let staging_bytes = staging_bytes.min(heap.bytes());
+        heap.open(0, staging_bytes)?;
         Ok(HeapAllocator {
             staging: Region::new(0, staging_bytes),
             general: Region::new(staging_bytes, heap.bytes()),
+            staging_bytes,
             heap,
             is_open: vec![false; heap.bytes().div_ceil(OPENED_BYTES) as usize],
         })
     }
 
     pub fn take_staging(&mut self, bytes: u64) -> Option<u64> {
-        let offset = self.staging.allocate(bytes, PAGE)?;
-        self.opened(offset, bytes).then_some(offset).or_else(|| {
-            self.staging.release(offset, bytes);
-            None
-        })
+        self.staging.allocate(bytes, PAGE)
     }
 
     /// `bytes` of the rest, rounded up to pages, at a multiple of `align`.
     pub fn take(&mut self, bytes: u64, align: u64) -> Option<u64> {
         let offset = self.general.allocate(bytes, align)?;
-        self.opened(offset, bytes).then_some(offset).or_else(|| {
+        if !self.opened(offset, bytes) {
             self.general.release(offset, bytes);
-            None
-        })
+            return None;
+        }
+        Some(offset)
+    }
+
+    /// Of what was taken, whichever part it is of.
+    pub fn release(&mut self, offset: u64, bytes: u64) {
+        let region = if offset < self.staging_bytes { &mut self.staging } else { &mut self.general };
+        region.release(offset, bytes);
+    }
+
+    /// Of staging and of the rest, what nobody has.
+    #[cfg(debug_assertions)]
+    pub fn free_bytes(&self) -> [u64; 2] {
+        [&self.staging, &self.general].map(Region::free_bytes)
     }
 
     /// Opens what is not open yet of a range.
