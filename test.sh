@@ -140,12 +140,13 @@ sanitize() (
         --skip locks_inside_a_warp || status=1
     # oriond ends with its threads at work, which reads as leaks. Freed memory is kept back, which reads as growth.
     # So three tests of a worker's memory are left out, one of oriond's, and one of two million lines, for which it
-    # takes too long.
+    # takes too long. Another needs engines that get enough of the cores to be busy.
     # Workers are not sealed, or their reports would have nowhere to go.
     ASAN_OPTIONS=$options:detect_leaks=0 cargo test --tests --no-fail-fast -p oriond -- \
         --skip a_thousand_sessions --skip takeover:: --skip cell:: \
         --skip answers_that_nobody_reads --skip what_a_captured_copy_read --skip too_much_host_memory \
-        --skip a_worker_that_writes_without_end --skip a_guest_that_asks_without_end || status=1
+        --skip a_worker_that_writes_without_end --skip a_guest_that_asks_without_end \
+        --skip sessions_that_become_busy_get_apart || status=1
 
     # Nothing is preloaded: it would be into what makes names of addresses, too, which then fails.
     cargo build -p orion-attack -p orion-conformance -p orion-run -p orion-shim -p oriond || return 1
