@@ -28,7 +28,7 @@ with report.section("train"):
         losses.append(loss)
 
     report.steady_ms = report.time(
-        step, report.count(20, speed=200), lambda: jax.block_until_ready(state), warmup=5, window=5
+        step, report.count(20, speed=2000), lambda: jax.block_until_ready(state), warmup=report.count(5, speed=200), window=5
     )
     # XLA chooses its matrix kernels by timing them, so the bits may differ from run to run.
     report.close("losses", [float(loss) for loss in losses[:8]], rtol=2e-2)
