@@ -255,15 +255,17 @@ impl Attachment {
         fds::send_frame(self.socket.as_fd(), kind::REFUSED, &Refusal::new(Reason::Other, text).encode(), &[])
     }
 
-    /// Returns when the client is gone, or with why it has to go, about which is asked in between.
-    pub fn wait_until_gone(&self, interval: Duration, mut objection: impl FnMut() -> Option<String>) -> Option<String> {
+    /// Returns when the client is gone, or with why it has to go. About that is asked in between, at once and then after
+    /// the time that the last answer says.
+    pub fn wait_until_gone(&self, mut look: impl FnMut() -> Result<Duration, String>) -> Option<String> {
+        let mut interval = Duration::ZERO;
         loop {
             let mut entry = libc::pollfd { fd: self.socket.as_raw_fd(), events: libc::POLLIN, revents: 0 };
             // SAFETY: one valid entry.
             if unsafe { libc::poll(&raw mut entry, 1, interval.as_millis() as i32) } == 0 {
-                let why = objection();
-                if why.is_some() {
-                    return why;
+                match look() {
+                    Ok(next) => interval = next,
+                    Err(why) => return Some(why),
                 }
                 continue;
             }

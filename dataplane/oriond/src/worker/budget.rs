@@ -16,8 +16,13 @@ use orion_cuda::sys::*;
 
 use crate::worker::driver::load::is_software;
 
-/// How often. What a client can have made in the meantime is what a session may have beyond its budget.
-pub const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+/// Between two looks there is at least so much time. What a client can have made in it is what a session may have beyond
+/// its budget.
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+/// And at most so much: who has little is not looked at before it can have taken what is left of its budget.
+const LOOK_INTERVAL_MAX: Duration = Duration::from_secs(1);
+/// Faster than this, in bytes a second, no worker takes memory: it is more than what several cores can clear.
+const PACE_MAX: u64 = 16 << 30;
 const PAGE: u64 = 4096;
 
 pub struct Budget {
@@ -41,18 +46,24 @@ impl Budget {
         Ok(Budget { statm, bytes_max, others })
     }
 
-    /// Why the session has to end, if so.
-    pub fn objection(&self) -> Option<String> {
-        let own = own_bytes(&self.statm).ok()?.saturating_sub(self.others);
-        (own > self.bytes_max).then(|| {
-            format!(
+    /// When to look again, or why the session has to end.
+    pub fn look(&self) -> Result<Duration, String> {
+        let own = own_bytes(&self.statm).map_or(0, |own| own.saturating_sub(self.others));
+        match self.bytes_max.checked_sub(own) {
+            Some(left) => Ok(interval(left)),
+            None => Err(format!(
                 "its worker has taken {} MiB of host memory for what the session made, and may have {} MiB; if the \
                  program needs that, raise --host-memory of oriond serve",
                 own >> 20,
                 self.bytes_max >> 20
-            )
-        })
+            )),
+        }
     }
+}
+
+/// Until the next look at a session that has so many bytes left.
+fn interval(left: u64) -> Duration {
+    (LOOK_INTERVAL + Duration::from_millis(left / (PACE_MAX / 1000))).min(LOOK_INTERVAL_MAX)
 }
 
 /// Resident and nobody else's: neither the rings and the heap nor files.
@@ -68,6 +79,13 @@ fn own_bytes(statm: &File) -> Result<u64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_has_much_left_is_looked_at_less_often() {
+        let of = |mib: u64| interval(mib << 20).as_millis();
+        assert_eq!([of(0), of(15), of(1 << 10), of(8 << 10)], [100, 100, 162, 600]);
+        assert_eq!([of(16 << 10), interval(u64::MAX).as_millis()], [1000, 1000]);
+    }
 
     #[test]
     fn memory_that_is_touched_counts() {

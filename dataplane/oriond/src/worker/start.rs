@@ -501,11 +501,11 @@ fn watch(
     // Its name says whose worker this is, to who looks from outside: orion-probe.
     let watcher = std::thread::Builder::new().name(format!("watch {session}"));
     let started = watcher.spawn(move || {
-        let objection = attachment.wait_until_gone(budget::LOOK_INTERVAL, || {
+        let objection = attachment.wait_until_gone(|| {
             if let Some(line) = drift.as_mut().and_then(Drift::look) {
                 lines::warn(&format!("session {session}: {line}"));
             }
-            budget.objection()
+            budget.look()
         });
         if let Some(why) = &objection {
             lines::warn(&format!("session {session} ended: {why}"));

@@ -91,7 +91,7 @@ pub fn main(control: OwnedFd, seal: crate::cell::Seal) -> Result<(), String> {
     };
     attachment.started().map_err(|e| failed("starting", &e))?;
     let watch = move || {
-        attachment.wait_until_gone(Duration::from_secs(1), || None);
+        attachment.wait_until_gone(|| Ok(Duration::from_secs(1)));
         std::process::exit(0)
     };
     let watcher = std::thread::Builder::new().name(format!("watch {}", assign.session));
