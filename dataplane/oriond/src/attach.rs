@@ -255,8 +255,8 @@ impl Attachment {
         fds::send_frame(self.socket.as_fd(), kind::REFUSED, &Refusal::new(Reason::Other, text).encode(), &[])
     }
 
-    /// Returns when the client is gone, or with why it has to go. About that is asked in between, at once and then after
-    /// the time that the last answer says.
+    /// Returns when the client is gone, or with why it has to go. About that is asked in between, at once and then
+    /// after the time that the last answer says.
     pub fn wait_until_gone(&self, mut look: impl FnMut() -> Result<Duration, String>) -> Option<String> {
         let mut interval = Duration::ZERO;
         loop {

@@ -27,9 +27,8 @@ with report.section("train"):
         state, loss = train(state, x)
         losses.append(loss)
 
-    report.steady_ms = report.time(
-        step, report.count(20, speed=2000), lambda: jax.block_until_ready(state), warmup=report.count(5, speed=200), window=5
-    )
+    steps, warmup = report.count(20, speed=2000), report.count(5, speed=200)
+    report.steady_ms = report.time(step, steps, lambda: jax.block_until_ready(state), warmup=warmup, window=5)
     # XLA chooses its matrix kernels by timing them, so the bits may differ from run to run.
     report.close("losses", [float(loss) for loss in losses[:8]], rtol=2e-2)
     report.exact("losses_are_finite", bool(jnp.isfinite(jnp.stack(losses)).all()))

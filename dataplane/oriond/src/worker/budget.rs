@@ -16,8 +16,8 @@ use orion_cuda::sys::*;
 
 use crate::worker::driver::load::is_software;
 
-/// Between two looks there is at least so much time. What a client can have made in it is what a session may have beyond
-/// its budget.
+/// Between two looks there is at least so much time. What a client can have made in it is what a session may have
+/// beyond its budget.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 /// And at most so much: who has little is not looked at before it can have taken what is left of its budget.
 const LOOK_INTERVAL_MAX: Duration = Duration::from_secs(1);
