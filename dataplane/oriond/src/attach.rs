@@ -17,7 +17,7 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use orion_ring::memory::{HEAP_OFFSET, Layout};
 use orion_ring::{Heap, Memory};
@@ -255,18 +255,24 @@ impl Attachment {
         fds::send_frame(self.socket.as_fd(), kind::REFUSED, &Refusal::new(Reason::Other, text).encode(), &[])
     }
 
-    /// Returns when the client is gone, or with why it has to go. About that is asked in between, at once and then
-    /// after the time that the last answer says.
+    /// Returns when the client is gone, or with why it has to go. About that is asked at once and then after the time
+    /// that each answer says, whatever the client sends meanwhile.
     pub fn wait_until_gone(&self, mut look: impl FnMut() -> Result<Duration, String>) -> Option<String> {
-        let mut interval = Duration::ZERO;
+        let mut next = Instant::now();
         loop {
-            let mut entry = libc::pollfd { fd: self.socket.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-            // SAFETY: one valid entry.
-            if unsafe { libc::poll(&raw mut entry, 1, interval.as_millis() as i32) } == 0 {
+            let left = next.saturating_duration_since(Instant::now());
+            if left.is_zero() {
                 match look() {
-                    Ok(next) => interval = next,
+                    Ok(after) => next = Instant::now() + after,
                     Err(why) => return Some(why),
                 }
+                continue;
+            }
+            let mut entry = libc::pollfd { fd: self.socket.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+            // Rounded up, or it would not wait for what is left of a millisecond.
+            let ms = left.as_millis() as i32 + 1;
+            // SAFETY: one valid entry.
+            if unsafe { libc::poll(&raw mut entry, 1, ms) } == 0 {
                 continue;
             }
             match self.receive(&mut self.lock()) {
@@ -312,6 +318,9 @@ impl AsFd for Attachment {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+
     use orion_wire::hello::Device;
 
     use super::*;
@@ -327,6 +336,23 @@ mod tests {
         {
             assert!(objection_to_heap(bad, GIB).is_some(), "{bad:#x}");
         }
+    }
+
+    #[test]
+    fn a_client_that_sends_without_end_is_looked_at_all_the_same() {
+        let (ours, mut theirs) = UnixStream::pair().expect("a pair of sockets");
+        let watch = std::thread::spawn(move || {
+            let mut answers = [Ok(Duration::from_millis(20)), Err("it has too much".to_owned())].into_iter();
+            Attachment::new(ours.into()).wait_until_gone(|| answers.next().expect("it is over after the second"))
+        });
+        let began = Instant::now();
+        while !watch.is_finished() {
+            assert!(began.elapsed() < Duration::from_secs(5), "nobody has looked");
+            // Into a closed one once it is over.
+            _ = theirs.write(&[1]);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(watch.join().expect("its answer").as_deref(), Some("it has too much"));
     }
 
     #[test]

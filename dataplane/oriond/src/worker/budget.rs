@@ -21,7 +21,7 @@ use crate::worker::driver::load::is_software;
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 /// And at most so much: who has little is not looked at before it can have taken what is left of its budget.
 const LOOK_INTERVAL_MAX: Duration = Duration::from_secs(1);
-/// Faster than this, in bytes a second, no worker takes memory: it is more than what several cores can clear.
+/// In bytes a second, more than a worker takes: commands are executed by one thread, and a core clears fewer pages.
 const PACE_MAX: u64 = 16 << 30;
 const PAGE: u64 = 4096;
 
@@ -46,9 +46,9 @@ impl Budget {
         Ok(Budget { statm, bytes_max, others })
     }
 
-    /// When to look again, or why the session has to end.
+    /// When to look again, or why the session has to end: also where it cannot be known what the worker has.
     pub fn look(&self) -> Result<Duration, String> {
-        let own = own_bytes(&self.statm).map_or(0, |own| own.saturating_sub(self.others));
+        let own = own_bytes(&self.statm)?.saturating_sub(self.others);
         match self.bytes_max.checked_sub(own) {
             Some(left) => Ok(interval(left)),
             None => Err(format!(
