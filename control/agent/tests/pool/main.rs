@@ -330,32 +330,27 @@ fn a_sessions_worker_sees_the_gpus_of_its_lease_and_no_other() {
     for is_local in [false, true] {
         let scene = Scene::new(&["a"], "", is_local);
         let oriond = &scene.nodes[0].oriond;
-        let after = |text: &str| {
-            let log = oriond.log();
-            log.lines()
-                .filter_map(|line| Some(line.split_once(text)?.1.split(' ').next()?.to_owned()))
-                .collect::<Vec<_>>()
-        };
-        let workers = || {
-            let begun = oriond.log();
-            let begun = begun.lines().filter(|line| line.contains("session begins"));
-            begun.filter_map(|l| Some(l.split_once("worker=")?.1.split(' ').next()?.to_owned())).collect::<Vec<_>>()
+        let told = |line: &str, word: &str, times: usize| {
+            let lines = oriond.lines(line, times);
+            let words = lines.iter().map(|line| line.split_once(word).expect(line).1.split(' ').next());
+            words.map(|word| word.expect("a word").to_owned()).collect::<Vec<_>>()
         };
         // Each of a GPU's two vGPUs has half of it, and there are two GPUs.
         let programs: Vec<Staying> = (0..4).map(|_| scene.stay(&[("ORION_VGPU", "1")])).collect();
-        let mut seen: Vec<Vec<String>> = workers().iter().map(|worker| gpus_of(worker)).collect();
+        let workers = told("session begins", "worker=", 4);
+        let mut seen: Vec<Vec<String>> = workers.iter().map(|worker| gpus_of(worker)).collect();
         seen.sort();
         assert!(seen.iter().all(|gpus| gpus.len() == 1), "{seen:?}");
         assert!(seen[0] == seen[1] && seen[1] != seen[2] && seen[2] == seen[3], "{seen:?}");
         // They have the numbers of the node, although each worker sees one.
-        let mut divided = after("dividing the GPU's time gpu=");
+        let mut divided = told("dividing the GPU's time", "gpu=", 2);
         divided.sort();
         assert_eq!(divided, ["0", "1"]);
         programs.into_iter().for_each(Staying::kill);
         scene.wait_for_free(4);
         // One that has both sees both.
         let both = scene.stay(&[("ORION_VGPU", "2"), ("ORION_GMEM", "900")]);
-        assert_eq!(gpus_of(workers().last().expect("it has one")), [] as [&str; 0]);
+        assert_eq!(gpus_of(&told("session begins", "worker=", 5)[4]), [] as [&str; 0]);
         both.kill();
     }
 }

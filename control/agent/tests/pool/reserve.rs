@@ -161,17 +161,19 @@ fn a_reserve_is_lent_by_the_carrier_that_is_asked_for_or_not_at_all() {
     let addresses = format!("{},unix:{}", scene.nodes[0].address, scene.path("a", "sock").display());
     scene.nodes[0].agent = scene.start_agent("a", &addresses);
     scene.nodes[0].agent.says("no controller is reached");
+    let mut times = 0;
     for (name, address) in [("shm", "unix:"), ("tcp", "tcp:127.0.0.1:"), ("", "tcp:127.0.0.1:")] {
         let (out, said) = text(&scene.run(&[NOW, ("ORION_TRANSPORT", name), ("ORION_VERBOSE", "1")]));
         assert_eq!(out, vgpus(1, 512), "{said}");
         assert!(said.contains(address), "{said}");
-        scene.nodes[0].agent.says("is back in this node's own reserve");
+        times += 1;
+        scene.nodes[0].agent.lines("is back in this node's own reserve", times);
     }
-    let times_lent = |scene: &Scene| scene.nodes[0].agent.log().matches("is lent of this node's own reserve").count();
-    assert_eq!(times_lent(&scene), 3);
+    let lent = || scene.nodes[0].agent.lines("is lent of this node's own reserve", times);
+    lent();
     let words = ["this node's own reserve", "the node is not reached by rdma"];
     refused(&scene.run(&[NOW, ("ORION_TRANSPORT", "rdma")]), &words);
-    assert_eq!(times_lent(&scene), 3);
+    lent();
 }
 
 /// Before and after the last vGPU of the reserve is lent.
@@ -185,8 +187,7 @@ fn a_tool_that_only_asks_sees_vgpus_of_the_reserve_and_is_lent_none() {
     assert_eq!(counts(&scene), two);
     let program = scene.stay(&[TWO]);
     assert_eq!(counts(&scene), two);
-    let lent = scene.nodes[0].agent.log().matches("is lent of this node's own reserve").count();
-    assert_eq!(lent, 1);
+    scene.nodes[0].agent.lines("is lent of this node's own reserve", 1);
     let of_three = scene.with_nvml(env, &[NOW, ("ORION_VGPU", "3")]);
     let (_, said) = text(&listed(of_three).output().expect("it starts"));
     assert!(said.contains("this node's own reserve") && said.contains("3 vGPUs"), "{said}");

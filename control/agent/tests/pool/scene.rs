@@ -89,6 +89,21 @@ impl Process {
         found
     }
 
+    /// The lines of the log with this text, as soon as there are so many: a line comes a moment after what it tells of.
+    /// More are an error.
+    #[allow(dead_code, reason = "for tests of another file")]
+    pub fn lines(&self, text: &str, times: usize) -> Vec<String> {
+        let mut found = Vec::new();
+        wait_until(&format!("{times} lines with {text:?} in {}", self.log.display()), || {
+            let log = self.log();
+            let whole = log.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));
+            found = whole.filter(|line| line.contains(text)).map(str::to_owned).collect();
+            found.len() >= times
+        });
+        assert_eq!(found.len(), times, "{found:#?}");
+        found
+    }
+
     /// As by `kill -9`.
     pub fn kill(&mut self) {
         let _ = self.child.kill();
