@@ -142,6 +142,28 @@ fn a_program_with_a_sanitizer_runs_and_has_no_leak() {
     }
 }
 
+/// Of whose memory Orion has changed the pages, and which does not know that. On a GPU of its own the driver holds the
+/// pages, and what lies at the address is the program's.
+#[test]
+fn registered_memory_may_be_unmapped_replaced_and_made_larger_and_there_may_be_thousands() {
+    let source = orion_built::root().join("dataplane/conformance/circumstances/registered.c");
+    let program = std::env::temp_dir().join(format!("orion-registered-{}", std::process::id()));
+    let made = Command::new("cc").args(["-O1", "-o"]).arg(&program).arg(&source).args(["-ldl", "-pthread"]).output();
+    let made = made.expect("there is a C compiler");
+    assert!(made.status.success(), "{made:?}");
+    for transport in ["shm", "tcp"] {
+        for way in ["changed", "grown", "many"] {
+            let output = orion::command(transport, &program, &[way]).output().expect("orion-run starts");
+            let said = String::from_utf8_lossy(&output.stdout);
+            let complaint = orion::complaint(&output);
+            assert!(output.status.success() && said == "right\n", "{way} over {transport}: {said}{complaint}");
+            let is_told = complaint.contains("half are left to the program");
+            assert_eq!(is_told, way == "many", "{way} over {transport}: {complaint}");
+        }
+    }
+    std::fs::remove_file(program).expect("it was made");
+}
+
 /// Whoever starts a setuid program would have it make files, read them and send what it computes, as he likes.
 #[test]
 fn a_program_with_more_rights_than_who_starts_it_does_not_listen_to_his_environment() {

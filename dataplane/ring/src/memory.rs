@@ -169,11 +169,6 @@ impl Memory {
         self.offset + HEAP_OFFSET
     }
 
-    /// Of the whole file, which may hold more than this session's memory.
-    pub fn file_bytes(&self) -> io::Result<u64> {
-        file_bytes(self.fd.as_fd())
-    }
-
     pub fn layout(&self) -> Layout {
         self.layout
     }

@@ -195,13 +195,18 @@ pub unsafe fn cuMemHostRegister_v2(p: *mut c_void, bytes: usize, flags: u32) -> 
             }
         }
         let overlaps = moved.range(..last).next_back().is_some_and(|(at, (len, _))| at + len > first);
-        if backing == Backing::Private
-            && !overlaps
-            && let Some(offset) = move_in(s, &mut moved, first, last - first)
-        {
-            entry.owner = offset;
-            entry.device_pointer = base;
-            moved.insert(first, (last - first, offset));
+        if backing == Backing::Private && !overlaps {
+            match move_in(s, &mut moved, first, last - first) {
+                Ok(offset) => {
+                    entry.owner = offset;
+                    entry.device_pointer = base;
+                    moved.insert(first, (last - first, offset));
+                }
+                Err(why) => {
+                    crate::say!("registered memory stays pageable, and kernels cannot use it: {why}");
+                    s.host_memory.unreached.lock().insert(base, why);
+                }
+            }
         }
         s.host_memory.any_registered.store(true, Ordering::Relaxed);
         state().addresses.insert(entry);

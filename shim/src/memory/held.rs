@@ -14,7 +14,8 @@
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::RawFd;
+use std::sync::{Mutex, PoisonError};
 
 use crate::state::heap::PAGE;
 
@@ -35,15 +36,23 @@ const WRITE_PROTECT_ON: u64 = 1;
 /// that wrote there would wait for itself.
 pub struct Held {
     range: [u64; 2],
-    faults: OwnedFd,
+    faults: RawFd,
     // Last: only then a handler may run.
     _signals: SignalsBlocked,
 }
 
 impl Held {
     /// # Safety
-    /// `len` readable bytes at `at`, whole pages; this thread writes to none of them while they are held.
+    /// `len` bytes at `at` that can be read and written, whole pages; this thread writes to none of them while they are
+    /// held.
     pub unsafe fn hold(at: u64, len: u64) -> io::Result<Held> {
+        // SAFETY: the caller's promise.
+        unsafe { Held::hold_by(&KEPT, at, len) }
+    }
+
+    /// # Safety
+    /// As [`Held::hold`].
+    unsafe fn hold_by(kept: &Keeper, at: u64, len: u64) -> io::Result<Held> {
         // What nobody has ever touched is not protected. Linux has that call since 5.14.
         // SAFETY: the caller's promise.
         if unsafe { libc::madvise(at as *mut libc::c_void, len as usize, libc::MADV_POPULATE_READ) } != 0 {
@@ -53,9 +62,14 @@ impl Held {
             }
         }
         let signals = SignalsBlocked::block();
-        let held = Held { range: [at, len], faults: faults()?, _signals: signals };
-        ask(&held.faults, REGISTER, &mut [at, len, REGISTER_WRITE_PROTECTED, 0])?;
-        ask(&held.faults, WRITE_PROTECT, &mut [at, len, WRITE_PROTECT_ON, 0])?;
+        let register = |faults| ask(faults, REGISTER, &mut [at, len, REGISTER_WRITE_PROTECTED, 0]);
+        let faults = kept.kept().and_then(|faults| register(faults).map(|()| faults)).or_else(|_| {
+            // There is none yet, or the application has closed what is not its own.
+            let faults = kept.open()?;
+            register(faults).map(|()| faults)
+        })?;
+        let held = Held { range: [at, len], faults, _signals: signals };
+        ask(held.faults, WRITE_PROTECT, &mut [at, len, WRITE_PROTECT_ON, 0])?;
         Ok(held)
     }
 }
@@ -65,29 +79,80 @@ impl Drop for Held {
     fn drop(&mut self) {
         let [at, len] = self.range;
         // Where the exchange has not come about; else nothing of it is there any more.
-        let _ = ask(&self.faults, UNREGISTER, &mut [at, len, 0, 0]);
-        let _ = ask(&self.faults, WAKE, &mut [at, len, 0, 0]);
+        let _ = ask(self.faults, UNREGISTER, &mut [at, len, 0, 0]);
+        let _ = ask(self.faults, WAKE, &mut [at, len, 0, 0]);
     }
 }
 
-/// A descriptor that can write-protect: shared memory too where the kernel can (5.19).
-fn faults() -> io::Result<OwnedFd> {
-    let open = |flags: libc::c_int| {
-        // SAFETY: a plain call; the descriptor is ours alone.
-        let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, flags | libc::O_CLOEXEC | libc::O_NONBLOCK) };
-        // SAFETY: as above.
-        if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) }) }
-    };
-    let faults = open(0).or_else(|_| open(USER_MODE_ONLY))?;
-    let api = |features| ask(&faults, API, &mut [API_VERSION, features, 0, 0]);
-    api(FEATURE_WRITE_PROTECTED | FEATURE_SHARED_MEMORY).or_else(|_| api(FEATURE_WRITE_PROTECTED))?;
-    Ok(faults)
+/// The process's descriptor that can write-protect. It stays open: to close one the kernel looks at each mapping that
+/// there is, and of these each registered range makes one or two. With 5,000 that was half of the time.
+static KEPT: Keeper = Keeper(Mutex::new(None));
+
+struct Keeper(Mutex<Option<Kept>>);
+
+struct Kept {
+    number: RawFd,
+    is: Identity,
+}
+
+/// The application may close any number, and open something else by it. A forked child has another process's.
+#[derive(PartialEq, Eq)]
+struct Identity {
+    process: u32,
+    device: u64,
+    inode: u64,
+}
+
+impl Identity {
+    fn of(number: RawFd) -> io::Result<Identity> {
+        // SAFETY: an all-zero stat is valid, and valid for writes; the number may be any.
+        unsafe {
+            let mut stat: libc::stat = std::mem::zeroed();
+            match libc::fstat(number, &mut stat) {
+                0 => Ok(Identity { process: std::process::id(), device: stat.st_dev, inode: stat.st_ino }),
+                _ => Err(io::Error::last_os_error()),
+            }
+        }
+    }
+}
+
+impl Keeper {
+    fn kept(&self) -> io::Result<RawFd> {
+        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_it = |kept: &&Kept| Identity::of(kept.number).is_ok_and(|is| is == kept.is);
+        kept.as_ref().filter(is_it).map(|kept| kept.number).ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    /// A descriptor that can write-protect: shared memory too where the kernel can (5.19).
+    fn open(&self) -> io::Result<RawFd> {
+        let open = |flags: libc::c_int| {
+            // SAFETY: a plain call.
+            match unsafe { libc::syscall(libc::SYS_userfaultfd, flags | libc::O_CLOEXEC | libc::O_NONBLOCK) } {
+                number if number < 0 => Err(io::Error::last_os_error()),
+                number => Ok(number as RawFd),
+            }
+        };
+        let number = open(0).or_else(|_| open(USER_MODE_ONLY))?;
+        let api = |features| ask(number, API, &mut [API_VERSION, features, 0, 0]);
+        let made = api(FEATURE_WRITE_PROTECTED | FEATURE_SHARED_MEMORY).or_else(|_| api(FEATURE_WRITE_PROTECTED));
+        match made.and_then(|()| Identity::of(number)) {
+            Ok(is) => {
+                *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Kept { number, is });
+                Ok(number)
+            }
+            Err(e) => {
+                // SAFETY: opened above, and known to nobody.
+                unsafe { libc::close(number) };
+                Err(e)
+            }
+        }
+    }
 }
 
 /// The kernel's structures are two to four words.
-fn ask(faults: &OwnedFd, request: libc::c_ulong, words: &mut [u64; 4]) -> io::Result<()> {
+fn ask(faults: RawFd, request: libc::c_ulong, words: &mut [u64; 4]) -> io::Result<()> {
     // SAFETY: as many words as any of the requests above reads and writes.
-    let answer = unsafe { libc::ioctl(faults.as_raw_fd(), request as _, words.as_mut_ptr()) };
+    let answer = unsafe { libc::ioctl(faults, request as _, words.as_mut_ptr()) };
     if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
@@ -133,7 +198,8 @@ mod tests {
                 return println!("left out: no userfaultfd: {why}");
             }
         };
-        let theirs = held.faults.try_clone().expect("a descriptor");
+        // SAFETY: a plain call; the descriptor is closed below.
+        let theirs = unsafe { libc::dup(held.faults) };
         static WRITTEN: AtomicBool = AtomicBool::new(false);
         let writer = std::thread::spawn(move || {
             // SAFETY: a byte of the page above.
@@ -148,7 +214,36 @@ mod tests {
             assert!(begun.elapsed() < Duration::from_secs(10), "it waits for ever");
             std::thread::sleep(Duration::from_millis(1));
         }
-        drop(theirs);
+        // SAFETY: this test's own.
+        unsafe { libc::close(theirs) };
         writer.join().expect("it ends");
+    }
+
+    /// As programs do that close all numbers that they do not know.
+    #[test]
+    fn a_descriptor_that_was_closed_is_opened_again() {
+        let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: a fresh mapping.
+        let at = unsafe { libc::mmap(std::ptr::null_mut(), PAGE as usize, access, flags, -1, 0) } as u64;
+        let keeper = Keeper(Mutex::new(None));
+        // SAFETY: a page of this test's own, to which this thread does not write.
+        let hold = || unsafe { Held::hold_by(&keeper, at, PAGE) };
+        let Ok(held) = hold() else {
+            assert!(std::env::var_os("ORION_TESTS_INSIST").is_none(), "no userfaultfd");
+            return println!("left out: no userfaultfd");
+        };
+        let number = held.faults;
+        drop(held);
+        let again = hold().expect("as before");
+        assert_eq!(again.faults, number, "it is kept");
+        drop(again);
+        // SAFETY: nobody else has this number.
+        unsafe {
+            let other = libc::memfd_create(c"orion-shim-test".as_ptr(), libc::MFD_CLOEXEC);
+            assert_eq!(libc::dup3(other, number, libc::O_CLOEXEC), number);
+            libc::close(other);
+        }
+        let anew = hold().expect("as before");
+        assert_ne!(anew.faults, number, "that is something else now");
     }
 }

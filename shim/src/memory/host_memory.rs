@@ -24,6 +24,7 @@ use orion_wire::record::HeapRange;
 
 use crate::answer::posted;
 use crate::memory::held::Held;
+use crate::memory::mappings::{self, Mapping};
 use crate::session::call::{call, post};
 use crate::session::route::is_of;
 use crate::state::address_map::MemoryKind;
@@ -35,6 +36,12 @@ use crate::state::session::Session;
 
 /// Memory is moved in pieces of this, so that no more than that of it is there twice.
 const PIECE: u64 = 16 << 20;
+
+/// Up to so much is moved at once: each piece may be a mapping of its own for the rest of the process's life.
+const WHOLE: u64 = 4 * PAGE;
+
+/// Mappings that a range which is moved, or moved back, may add: itself, its last page, and what lies behind it.
+const MAPPINGS_OF_A_RANGE: u64 = 3;
 
 /// A range of the heap that is registered with the driver, or will be before any later command.
 pub fn allocate(s: &Session, bytes: u64) -> Result<HeapRange, CUresult> {
@@ -202,47 +209,60 @@ pub fn page_of(address: u64) -> u64 {
     address / PAGE * PAGE
 }
 
-/// Moves pages onto the heap where they lie; the offset there, or nothing where that is not possible.
+/// Moves pages onto the heap where they lie; the offset there, or why that is not possible.
 ///
 /// Other threads may run meanwhile, and write to these pages: they wait for the exchange ([`crate::memory::held`]).
 /// The first and the last page may hold other things too (the allocator's, neighbours'), so each of them is exchanged
 /// by itself, within some microseconds. What cannot be moved as a whole is moved back.
-pub fn move_in(s: &'static Session, moved: &mut Moved, first: u64, bytes: u64) -> Option<u64> {
+pub fn move_in(s: &'static Session, moved: &mut Moved, first: u64, bytes: u64) -> Result<u64, String> {
+    mappings::take_room(MAPPINGS_OF_A_RANGE).map_err(|(now, most)| {
+        format!(
+            "this process has {now} mappings, each registered range takes {MAPPINGS_OF_A_RANGE} more, and of the \
+             {most} that the system allows (vm.max_map_count) half are left to the program; register fewer and larger \
+             ranges"
+        )
+    })?;
     let align = if bytes >= BLOCK { BLOCK } else { PAGE };
-    let range = take(s, bytes, align).ok()?;
+    let range = take(s, bytes, align).map_err(|_| "the session's host heap has no room for it".to_owned())?;
     if !can_map_again(s, range) {
-        crate::say!("memory at {first:#x} stays pageable: the session's own memory cannot be mapped a second time");
         give_back(s, range);
-        return None;
+        return Err("the session's own memory cannot be mapped a second time".to_owned());
     }
+    let Some(heap) = s.heap.at(range.offset, bytes).map(|at| at as u64) else {
+        return Err("it is not in the heap".to_owned());
+    };
     // The worker first: it knows whether the address is free there.
     let q = MemHostRegister { pages: PagesOf::Heap, range: range.into(), address: ClaimedPlace::new(first) };
     if let Err(code) = call(MemHostRegister::OP, |w| q.encode(w), |_| Ok(())) {
-        crate::say!("memory at {first:#x} stays pageable: the worker cannot map it there ({code})");
         give_back(s, range);
-        return None;
+        return Err(format!("the worker cannot map it at {first:#x} ({code})"));
     }
-    let heap = s.heap.at(range.offset, bytes)? as u64;
     for (done, (at, len)) in pieces(first, bytes).enumerate() {
         let from = heap + (at - first);
         // SAFETY: both are `len` mapped bytes: the heap range is ours, and the application's memory is private,
         // readable and writable.
         if !unsafe { put_over(&s.memory_file, s.heap, from, at, len) } {
             let why = std::io::Error::last_os_error();
-            crate::say!(
-                "memory at {first:#x} stays pageable: mapping {len} bytes of the heap at {at:#x} failed: {why}"
-            );
             let q = MemHostUnregister { address: ClaimedHost::new(first) };
             // It is the range of a session that goes on, or of none.
             let _ = call(MemHostUnregister::OP, |w| q.encode(w), |_| Ok(()));
-            for kept in move_out(s, first, range, pieces(first, bytes).take(done)) {
-                moved.insert(kept.0, kept.1);
-            }
-            return None;
+            moved.extend(move_out(s, first, range, pieces(first, bytes).take(done)));
+            return Err(format!("mapping {len} bytes of the heap at {at:#x} failed: {why}"));
         }
     }
+    keep_size(first, bytes);
     // Over TCP the bytes stay here until a copy or a kernel needs them.
-    Some(range.offset)
+    Ok(range.offset)
+}
+
+/// Makes the last page a mapping of its own, by an advice that says nothing of memory like this. Whoever lets
+/// registered memory grow (`realloc` does, by `mremap`) would else have what lies behind it in the heap, which is
+/// others'. What grows has to be one mapping, so `mremap` fails, and `realloc` copies.
+fn keep_size(first: u64, bytes: u64) {
+    if bytes > PAGE {
+        // SAFETY: no byte is changed.
+        unsafe { libc::madvise((first + bytes - PAGE) as *mut c_void, PAGE as usize, libc::MADV_RANDOM) };
+    }
 }
 
 /// Copies `len` bytes from `at` to the shared pages at `from`, which are the heap's, and maps those at `at` instead.
@@ -324,37 +344,47 @@ fn can_map_again(s: &Session, range: HeapRange) -> bool {
     mapped != libc::MAP_FAILED && unsafe { libc::munmap(mapped, PAGE as usize) } == 0
 }
 
-/// What lies between the first and the last page, in parts of at most [`PIECE`]; the first page; the last page.
+/// What lies between the first and the last page, in parts of at most [`PIECE`]; the first page; the last page. A range
+/// of up to [`WHOLE`] is one piece.
 fn pieces(first: u64, bytes: u64) -> impl Iterator<Item = (u64, u64)> {
-    let last = first + bytes - PAGE;
-    let between = (first + PAGE..last).step_by(PIECE as usize).map(move |at| (at, PIECE.min(last - at)));
-    between.chain([(first, PAGE)]).chain((bytes > PAGE).then_some((last, PAGE)))
+    let (edge, last) = if bytes <= WHOLE { (bytes, first) } else { (PAGE, first + bytes - PAGE) };
+    let between = (first + edge..last).step_by(PIECE as usize).map(move |at| (at, PIECE.min(last - at)));
+    between.chain([(first, edge)]).chain((last > first).then_some((last, PAGE)))
 }
 
 /// Makes pages that lie on a range of the heap from `first` on the application's own again, with their content, and
 /// gives the range back. Where there is no memory for that they stay the heap's, as long as the session lasts: which,
 /// as entries of [`crate::state::host_memory::HostMemory::moved`].
+///
+/// An application that has unmapped its memory meanwhile, or mapped something else there, keeps what it has.
 pub fn move_out(
     s: &Session,
     first: u64,
     range: HeapRange,
     pieces: impl Iterator<Item = (u64, u64)>,
 ) -> Vec<(u64, (u64, u64))> {
-    let mut stays = Vec::new();
+    let (mut stays, parts) = (Vec::new(), parts_of(s, first, range));
+    let is_whole = parts.iter().map(|part| part.bytes).sum::<u64>() == range.bytes;
+    let _ = mappings::take_room(MAPPINGS_OF_A_RANGE);
     for (at, len) in pieces {
-        let offset = range.offset + (at - first);
-        match stays.is_empty() && make_own(at, len) {
-            // So that one piece is there twice, and not all of them.
-            true => remove_pages(s, HeapRange { offset, bytes: len }),
-            false => stays.push((at, (len, offset))),
+        for part in parts.iter().filter_map(|part| part.within(at, len)) {
+            let offset = range.offset + (part.at - first);
+            let is_own = stays.is_empty() && s.heap.at(offset, part.bytes).is_some_and(|from| make_own(&part, from));
+            match is_own {
+                // So that one piece is there twice, and not all of them.
+                true => remove_pages(s, HeapRange { offset, bytes: part.bytes }),
+                false => stays.push((part.at, (part.bytes, offset))),
+            }
         }
     }
-    match stays.is_empty() {
-        true => give_back(s, range),
-        false => {
-            let bytes: u64 = stays.iter().map(|(_, (len, _))| len).sum();
-            crate::say!("{bytes} bytes at {first:#x} stay the session's: there is no memory to give them back");
-        }
+    if !stays.is_empty() {
+        let bytes: u64 = stays.iter().map(|(_, (len, _))| len).sum();
+        crate::say!("{bytes} bytes at {first:#x} stay the session's: there is no memory to give them back");
+    } else if !is_whole && is_elsewhere(s, first, range) {
+        let bytes = range.bytes;
+        crate::say!("{bytes} bytes that were registered at {first:#x} stay the session's: they were moved (mremap)");
+    } else {
+        give_back(s, range);
     }
     stays
 }
@@ -364,20 +394,83 @@ pub fn move_all_out(s: &Session, first: u64, range: HeapRange) -> Vec<(u64, (u64
     move_out(s, first, range, pieces(first, range.bytes))
 }
 
-/// Makes pages the application's own again, with their content. False if there is no memory for that: then they are
-/// what they were.
-fn make_own(at: u64, len: u64) -> bool {
-    let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+/// Pages that still lie where they were moved, and what the application may do there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Part {
+    at: u64,
+    bytes: u64,
+    protection: libc::c_int,
+}
+
+impl Part {
+    /// What of it lies in a range.
+    fn within(&self, first: u64, bytes: u64) -> Option<Part> {
+        let (at, end) = (self.at.max(first), (self.at + self.bytes).min(first + bytes));
+        (at < end).then(|| Part { at, bytes: end - at, ..*self })
+    }
+}
+
+/// What of a mapping is that of a range of the heap which was moved to `first`.
+fn part_of(file: &MemoryFile, mapping: &Mapping, first: u64, range: HeapRange) -> Option<Part> {
+    let part = Part { at: mapping.start, bytes: mapping.end - mapping.start, protection: mapping.protection() };
+    let part = part.within(first, range.bytes)?;
+    let offset = mapping.offset + (part.at - mapping.start);
+    let is_it = mapping.is_shared && file.is(mapping.device, mapping.inode);
+    (is_it && offset == file.heap_at + range.offset + (part.at - first)).then_some(part)
+}
+
+fn parts_of(s: &Session, first: u64, range: HeapRange) -> Vec<Part> {
+    let mut parts: Vec<Part> = Vec::new();
+    let asked = mappings::each(first, first + range.bytes, |mapping| {
+        match (parts.last_mut(), part_of(&s.memory_file, mapping, first, range)) {
+            (Some(last), Some(part)) if (last.at + last.bytes, last.protection) == (part.at, part.protection) => {
+                last.bytes += part.bytes;
+            }
+            (_, part) => parts.extend(part),
+        }
+    });
+    if asked.is_err() && is_mapped(first, first + range.bytes) {
+        // After chroot, or in a sandbox that opens no files: nobody can say whether they are what they were.
+        return vec![Part { at: first, bytes: range.bytes, protection: libc::PROT_READ | libc::PROT_WRITE }];
+    }
+    parts
+}
+
+/// Whether the application has some of a range that was moved to `first` at another address, where nobody looks for it.
+fn is_elsewhere(s: &Session, first: u64, range: HeapRange) -> bool {
+    let (file, heap) = (&s.memory_file, s.heap.base() as u64);
+    let known = [(heap, s.heap.bytes()), (first, range.bytes)];
+    let in_file = file.heap_at + range.offset;
+    let mut is_there = false;
+    let asked = mappings::each(0, u64::MAX, |mapping| {
+        let end = mapping.offset + (mapping.end - mapping.start);
+        is_there |= file.is(mapping.device, mapping.inode)
+            && mapping.offset < in_file + range.bytes
+            && in_file < end
+            && !known.iter().any(|(at, bytes)| (*at..at + bytes).contains(&mapping.start));
+    });
+    asked.is_err() || is_there
+}
+
+/// Makes pages the application's own again, with their content, which is at `from`, too. False if there is no memory
+/// for that: then they are what they were.
+fn make_own(part: &Part, from: *const u8) -> bool {
+    let (len, access) = (part.bytes as usize, libc::PROT_READ | libc::PROT_WRITE);
     // SAFETY: the fresh mapping is ours until it takes the place of the pages at `at`, which are a mapping of
     // the heap that this module made. The exchange keeps the content.
     unsafe {
-        let fresh = libc::mmap(std::ptr::null_mut(), len as usize, access, flags, -1, 0);
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let fresh = libc::mmap(std::ptr::null_mut(), len, access, flags, -1, 0);
         if fresh == libc::MAP_FAILED {
             return false;
         }
-        let _held = hold(at, len);
-        crate::memory::parallel_copy::copy(fresh.cast(), at as *const u8, len as usize);
-        take_place(fresh, at, len)
+        // Nobody writes where nobody may.
+        let _held = (part.protection & access == access).then(|| hold(part.at, part.bytes));
+        crate::memory::parallel_copy::copy(fresh.cast(), from, len);
+        if part.protection != access {
+            libc::mprotect(fresh, len, part.protection);
+        }
+        take_place(fresh, part.at, part.bytes)
     }
 }
 
@@ -396,8 +489,9 @@ pub enum Backing {
 
 /// An error where some page is not mapped at all.
 pub fn backing_of(first: u64, last: u64) -> Result<Backing, CUresult> {
-    match mappings() {
-        Ok(maps) => match backing_in(&maps, first, last).ok_or(CUDA_ERROR_INVALID_VALUE)? {
+    let mut pages = Pages::from(first);
+    match mappings::each(first, last, |mapping| pages.see(mapping)) {
+        Ok(()) => match pages.up_to(last).ok_or(CUDA_ERROR_INVALID_VALUE)? {
             Backing::Private if is_own_stack(first, last) => Ok(Backing::Other),
             backing => Ok(backing),
         },
@@ -431,46 +525,42 @@ fn is_mapped(first: u64, last: u64) -> bool {
     })
 }
 
-/// `/proc/self/maps`. Names of files there may be any bytes.
-pub fn mappings() -> std::io::Result<String> {
-    std::fs::read("/proc/self/maps").map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+/// What is known of the pages from one on, mapping by mapping.
+struct Pages {
+    /// Where what is known ends.
+    at: u64,
+    backing: Option<Backing>,
+    has_hole: bool,
 }
 
-/// As [`backing_of`], from the text of `/proc/self/maps`.
-pub fn backing_in(maps: &str, first: u64, last: u64) -> Option<Backing> {
-    let (mut at, mut result) = (first, None);
-    for line in maps.lines() {
-        let mut fields = line.split_ascii_whitespace();
-        let (start, end) = fields.next()?.split_once('-')?;
-        let (start, end) = (u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?);
-        if end <= at || start >= last {
-            continue;
-        }
-        if start > at {
-            return None;
-        }
-        let permissions = fields.next()?;
-        let inode = fields.nth(2)?;
-        let name = fields.next().unwrap_or("");
-        let anonymous = inode == "0" && (name.is_empty() || name == "[heap]" || name.starts_with("[anon"));
-        let this = match permissions.as_bytes() {
-            [b'r', b'w', _, b'p'] if anonymous => Backing::Private,
-            [b'r', b'w', _, b's'] => Backing::Shared,
-            [b'r', b'w', ..] => Backing::Other,
-            [b'r', ..] => Backing::ReadOnly,
-            _ => return None,
+impl Pages {
+    fn from(first: u64) -> Pages {
+        Pages { at: first, backing: None, has_hole: false }
+    }
+
+    fn see(&mut self, mapping: &Mapping) {
+        let name = mapping.name;
+        let anonymous = mapping.inode == 0 && (name.is_empty() || name == b"[heap]" || name.starts_with(b"[anon"));
+        let this = match (mapping.is_readable, mapping.is_writable, mapping.is_shared) {
+            (false, ..) => return self.has_hole = true,
+            (true, false, _) => Backing::ReadOnly,
+            (true, true, true) => Backing::Shared,
+            (true, true, false) if anonymous => Backing::Private,
+            (true, true, false) => Backing::Other,
         };
-        let with = match result.unwrap_or(this) {
+        self.has_hole |= mapping.start > self.at;
+        self.at = mapping.end;
+        self.backing = Some(match self.backing.unwrap_or(this) {
             same if same == this => this,
             other if Backing::ReadOnly == this || Backing::ReadOnly == other => Backing::ReadOnly,
             _ => Backing::Other,
-        };
-        if end >= last {
-            return Some(with);
-        }
-        (at, result) = (end, Some(with));
+        });
     }
-    None
+
+    /// Nothing where a page is not mapped, or not readable.
+    fn up_to(&self, last: u64) -> Option<Backing> {
+        self.backing.filter(|_| !self.has_hole && self.at >= last)
+    }
 }
 
 /// Memory that was moved: where it is, and where in the heap.
@@ -485,28 +575,41 @@ pub struct MovedRange {
 /// expects a copy. It becomes private from here on. The first and the last page hold what is the allocator's, too:
 /// these are copied at once, for the parent goes on changing them.
 pub fn in_forked_child(s: &Session, moved: &[MovedRange]) {
+    // If the descriptor was closed, or is something else by now, the old mappings stay.
+    if !s.memory_file.is_open() {
+        return;
+    }
     for range in moved {
-        // SAFETY: replaces a mapping of the heap by a private mapping of the same pages. If the descriptor was
-        // closed or is something else by now the old mapping stays, or the pages' size gives it away. What is written
-        // to a page is what it has.
-        unsafe {
-            if !s.memory_file.is_open() {
-                return;
-            }
-            let mapped = libc::mmap(
-                range.at as *mut c_void,
-                range.bytes as usize,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_FIXED,
-                s.memory_file.fd,
-                (s.memory_file.heap_at + range.offset) as libc::off_t,
-            );
-            if mapped == libc::MAP_FAILED {
-                continue;
-            }
-            for byte in [range.at, range.at + range.bytes - 1].map(|at| at as *mut u8) {
-                byte.write_volatile(byte.read_volatile());
-            }
+        let in_heap = HeapRange { offset: range.offset, bytes: range.bytes };
+        let own = |part: Part| make_childs_own(s, part, in_heap.offset + (part.at - range.at));
+        // What the parent has unmapped, or has mapped there since, is not touched.
+        let asked = mappings::each(range.at, range.at + range.bytes, |mapping| {
+            part_of(&s.memory_file, mapping, range.at, in_heap).into_iter().for_each(own);
+        });
+        if asked.is_err() {
+            own(Part { at: range.at, bytes: range.bytes, protection: libc::PROT_READ | libc::PROT_WRITE });
+        }
+    }
+}
+
+fn make_childs_own(s: &Session, part: Part, offset: u64) {
+    // SAFETY: replaces a mapping of the heap by a private mapping of the same pages. What is written to a page is what
+    // it has.
+    unsafe {
+        let mapped = libc::mmap(
+            part.at as *mut c_void,
+            part.bytes as usize,
+            part.protection,
+            libc::MAP_PRIVATE | libc::MAP_FIXED,
+            s.memory_file.fd,
+            (s.memory_file.heap_at + offset) as libc::off_t,
+        );
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        if mapped == libc::MAP_FAILED || part.protection & access != access {
+            return;
+        }
+        for byte in [part.at, part.at + part.bytes - 1].map(|at| at as *mut u8) {
+            byte.write_volatile(byte.read_volatile());
         }
     }
 }
@@ -528,7 +631,11 @@ mod tests {
 7f0000009000-7f000000a000 ---p 00000000 00:00 0
 7ffc00000000-7ffc00021000 rw-p 00000000 00:00 0 [stack]
 ";
-        let backing = |first, last| backing_in(maps, first, last);
+        let backing = |first, last| {
+            let mut pages = Pages::from(first);
+            mappings::in_text(maps.as_bytes(), first, last, |mapping| pages.see(mapping)).expect("text");
+            pages.up_to(last)
+        };
         assert_eq!(backing(0x55d000000000, 0x55d000002000), Some(Backing::Private));
         assert_eq!(backing(0x7f0000001000, 0x7f0000004000), Some(Backing::Private));
         assert_eq!(backing(0x7f0000004000, 0x7f0000006000), Some(Backing::Shared));
@@ -538,6 +645,10 @@ mod tests {
         assert_eq!(backing(0x7f0000009000, 0x7f000000a000), None);
         assert_eq!(backing(0x7ffc00001000, 0x7ffc00002000), Some(Backing::Other));
         assert_eq!(backing(0x100000, 0x101000), None);
+    }
+
+    fn part(at: u64, bytes: u64) -> Part {
+        Part { at, bytes, protection: libc::PROT_READ | libc::PROT_WRITE }
     }
 
     #[test]
@@ -570,7 +681,7 @@ mod tests {
             byte(heap, 5000).write_volatile(1);
             assert_eq!(byte(app, 5000).read_volatile(), 1);
             for (at, len) in pieces(app, bytes) {
-                assert!(make_own(at, len));
+                assert!(make_own(&part(at, len), (heap + (at - app)) as *const u8));
             }
             byte(heap, 5000).write_volatile(2);
             assert_eq!(byte(app, 5000).read_volatile(), 1);
@@ -615,7 +726,7 @@ mod tests {
                     assert!(unsafe { put_over(&file, shared, shared.base() as u64 + (at - app), at, len) });
                 }
                 for (at, len) in pieces(app, bytes) {
-                    assert!(make_own(at, len));
+                    assert!(make_own(&part(at, len), (shared.base() as u64 + (at - app)) as *const u8));
                 }
             }
             stops.store(true, Ordering::Relaxed);

@@ -6,6 +6,7 @@ pub mod graph_launches;
 pub mod held;
 pub mod host_memory;
 pub mod in_step;
+pub mod mappings;
 pub mod parallel_copy;
 pub mod payload;
 pub mod pointers;

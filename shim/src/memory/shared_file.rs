@@ -18,7 +18,7 @@ use orion_wire::message::address::{ClaimedHost, ClaimedPlace};
 use orion_wire::message::host_memory::{MemHostRegister, MemHostUnregister, PagesOf};
 use orion_wire::record::HeapRange;
 
-use crate::memory::host_memory::mappings;
+use crate::memory::mappings;
 use crate::session::call::call;
 use crate::state::heap::PAGE;
 use crate::state::session::Session;
@@ -26,13 +26,11 @@ use crate::state::session::Session;
 /// Has the worker map and register these pages, which are a file's. Answers where its mapping begins, or why there is
 /// none.
 pub fn share(s: &Session, first: u64, last: u64) -> Result<u64, String> {
-    let maps = mappings().map_err(|e| format!("reading /proc/self/maps failed: {e}"))?;
-    let of_one_file = || "it lies in mappings of several files, or of several parts of one".to_owned();
-    let mapping = mapping_in(&maps, first, last).ok_or_else(of_one_file)?;
+    let mapping = mapping_of(first, last)?;
     let file = open(&mapping)?;
     let page = page_bytes(&file, &mapping)?;
     let (first, last) = (first / page * page, last.next_multiple_of(page));
-    let mapping = mapping_in(&maps, first, last).ok_or_else(of_one_file)?;
+    let mapping = mapping_of(first, last)?;
     s.carrier.connection.hand_over(file.as_fd()).map_err(|e| match e.kind() {
         ErrorKind::Unsupported => format!(
             "it is of a file that several programs map ({}), which the GPU's host cannot map over {}; a program on the \
@@ -86,10 +84,10 @@ pub fn leave(mapped_at: u64) -> Result<(), CUresult> {
     call(MemHostUnregister::OP, |w| q.encode(w), |_| Ok(()))
 }
 
-/// What `/proc/self/maps` says of pages.
+/// What is known of pages that are of one file.
 #[derive(Debug, PartialEq, Eq)]
 struct Mapping {
-    /// The lines that the pages begin in, as `/proc/self/map_files` names it.
+    /// The mapping that the pages begin in, as `/proc/self/map_files` names it.
     line: String,
     device: u64,
     inode: u64,
@@ -99,44 +97,46 @@ struct Mapping {
     name: String,
 }
 
-/// The one file that all of the pages are of, one behind the other.
-fn mapping_in(maps: &str, first: u64, last: u64) -> Option<Mapping> {
-    let (mut at, mut found) = (first, None::<Mapping>);
-    for line in maps.lines() {
-        let mut fields = line.splitn(6, ' ');
-        let mut field = || fields.next().unwrap_or("");
-        let (range, _, offset, device, inode) = (field(), field(), field(), field(), field());
-        let hex = |text: &str| u64::from_str_radix(text, 16).ok();
-        let (start, end) = range.split_once('-').and_then(|(start, end)| Some((hex(start)?, hex(end)?)))?;
-        if end <= at || start >= last {
-            continue;
-        }
-        if start > at {
-            return None;
-        }
-        let (major, minor) = device.split_once(':')?;
+fn mapping_of(first: u64, last: u64) -> Result<Mapping, String> {
+    let mut pages = Pages { first, at: first, found: None, is_one: true };
+    mappings::each(first, last, |mapping| pages.see(mapping))
+        .map_err(|e| format!("reading /proc/self/maps failed: {e}"))?;
+    pages.up_to(last).ok_or_else(|| "it lies in mappings of several files, or of several parts of one".to_owned())
+}
+
+/// What is known of the pages from one on, mapping by mapping.
+struct Pages {
+    first: u64,
+    /// Where what is known ends.
+    at: u64,
+    found: Option<Mapping>,
+    /// Whether all of them are of one file, one behind the other.
+    is_one: bool,
+}
+
+impl Pages {
+    fn see(&mut self, mapping: &mappings::Mapping) {
         let this = Mapping {
-            line: range.to_owned(),
-            device: libc::makedev(hex(major)? as u32, hex(minor)? as u32),
-            inode: inode.parse().ok()?,
-            offset: hex(offset)? + (at - start),
-            name: field().trim_start().to_owned(),
+            line: format!("{:x}-{:x}", mapping.start, mapping.end),
+            device: mapping.device,
+            inode: mapping.inode,
+            offset: mapping.offset + self.at.saturating_sub(mapping.start),
+            name: String::from_utf8_lossy(mapping.name).into_owned(),
         };
-        match &found {
-            None => found = Some(this),
+        self.is_one &= mapping.start <= self.at;
+        match &self.found {
+            None => self.found = Some(this),
             Some(file) => {
-                let follows = this.offset == file.offset + (at - first);
-                if !follows || (this.device, this.inode) != (file.device, file.inode) {
-                    return None;
-                }
+                let follows = this.offset == file.offset + (self.at - self.first);
+                self.is_one &= follows && (this.device, this.inode) == (file.device, file.inode);
             }
         }
-        at = end;
-        if at >= last {
-            return found;
-        }
+        self.at = mapping.end;
     }
-    None
+
+    fn up_to(self, last: u64) -> Option<Mapping> {
+        self.found.filter(|_| self.is_one && self.at >= last)
+    }
 }
 
 impl Mapping {
@@ -228,6 +228,12 @@ mod tests {
 7f0000007000-7f0000008000 rw-s 00001000 00:1c 78                         /dev/shm/other
 7f0000009000-7f000000a000 rw-s 00000000 00:01 9                          /dev/zero (deleted)
 ";
+
+    fn mapping_in(maps: &str, first: u64, last: u64) -> Option<Mapping> {
+        let mut pages = Pages { first, at: first, found: None, is_one: true };
+        mappings::in_text(maps.as_bytes(), first, last, |mapping| pages.see(mapping)).expect("text");
+        pages.up_to(last)
+    }
 
     #[test]
     fn the_file_of_pages_is_found_where_it_is_one() {

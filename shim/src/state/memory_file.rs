@@ -10,22 +10,45 @@ use orion_ring::Memory;
 /// Open for the life of the process, unless the application closes what is not its own.
 pub struct MemoryFile {
     pub fd: RawFd,
-    bytes: u64,
+    is: Identity,
     /// Where in it the heap begins.
     pub heap_at: u64,
 }
 
-impl MemoryFile {
-    pub fn of(memory: &Memory) -> io::Result<MemoryFile> {
-        Ok(MemoryFile { fd: memory.fd().as_raw_fd(), bytes: memory.file_bytes()?, heap_at: memory.heap_at() })
-    }
+/// Which file it is, and its size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Identity {
+    device: u64,
+    inode: u64,
+    bytes: u64,
+}
 
-    /// Whether its descriptor still is one of a file of that size.
-    pub fn is_open(&self) -> bool {
+impl Identity {
+    fn of(fd: RawFd) -> io::Result<Identity> {
         // SAFETY: an all-zero stat is valid, and valid for writes; the number may be any.
         unsafe {
             let mut stat: libc::stat = std::mem::zeroed();
-            libc::fstat(self.fd, &mut stat) == 0 && stat.st_size as u64 == self.bytes
+            match libc::fstat(fd, &mut stat) {
+                0 => Ok(Identity { device: stat.st_dev, inode: stat.st_ino, bytes: stat.st_size as u64 }),
+                _ => Err(io::Error::last_os_error()),
+            }
         }
+    }
+}
+
+impl MemoryFile {
+    pub fn of(memory: &Memory) -> io::Result<MemoryFile> {
+        let fd = memory.fd().as_raw_fd();
+        Ok(MemoryFile { fd, is: Identity::of(fd)?, heap_at: memory.heap_at() })
+    }
+
+    /// Whether its descriptor still is this file's.
+    pub fn is_open(&self) -> bool {
+        Identity::of(self.fd).is_ok_and(|is| is == self.is)
+    }
+
+    /// Whether a file's device and inode are this one's.
+    pub fn is(&self, device: u64, inode: u64) -> bool {
+        (device, inode) == (self.is.device, self.is.inode)
     }
 }

@@ -167,7 +167,7 @@ fn register_at(s: &mut Session, address: u64, alias: Alias, is_mapped: bool) -> 
     // SAFETY: just mapped; it stays until it is unregistered.
     let code = unsafe { s.driver.cuMemHostRegister_v2(address as *mut c_void, alias.bytes as usize, FLAGS) };
     match code {
-        CUDA_SUCCESS => drop(s.host_memory.aliases.insert(address, alias)),
+        CUDA_SUCCESS => s.host_memory.mapped(address, alias),
         _ => unmap(address, alias.bytes),
     }
     code

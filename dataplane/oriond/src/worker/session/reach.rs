@@ -175,7 +175,8 @@ impl Session {
 
     /// Takes back what was mapped at an address by [`Self::mappable`].
     pub fn take_alias(&mut self, address: ClaimedHost) -> Option<(u64, Alias)> {
-        self.host_memory.aliases.remove_entry(&address.unjudged())
+        let address = address.unjudged();
+        Some((address, self.host_memory.take(address)?))
     }
 
     /// Decides on both sides of a copy, whose arrays are the client's names. The driver gets them looked up, explicit

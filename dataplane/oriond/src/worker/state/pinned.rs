@@ -31,7 +31,9 @@ const ALIASES_MAX: usize = 16 << 10;
 #[derive(Default)]
 pub struct Pinned {
     /// What is mapped at the application's own addresses, by address.
-    pub aliases: BTreeMap<u64, Alias>,
+    aliases: BTreeMap<u64, Alias>,
+    /// The bytes of all of them.
+    alias_bytes: u64,
     /// Pinned memory that the client has freed, and where it is registered if it is so on its own.
     pub freed: Vec<(HeapRange, usize)>,
     /// Parts of registered blocks among them that come free with the work that was queued at some time, although the
@@ -42,8 +44,20 @@ pub struct Pinned {
 impl Pinned {
     /// Whether so much may be mapped besides, in a session with such a heap: all of it takes up memory, files too.
     pub fn takes(&self, bytes: u64, heap_bytes: u64) -> bool {
-        let mapped: u64 = self.aliases.values().map(|alias| alias.bytes).sum();
-        self.aliases.len() < ALIASES_MAX && mapped.saturating_add(bytes) <= heap_bytes
+        self.aliases.len() < ALIASES_MAX && self.alias_bytes.saturating_add(bytes) <= heap_bytes
+    }
+
+    /// Notes what was mapped where nothing was.
+    pub fn mapped(&mut self, address: u64, alias: Alias) {
+        self.alias_bytes += alias.bytes;
+        self.alias_bytes -= self.aliases.insert(address, alias).map_or(0, |before| before.bytes);
+    }
+
+    /// Forgets what is mapped at an address.
+    pub fn take(&mut self, address: u64) -> Option<Alias> {
+        let alias = self.aliases.remove(&address)?;
+        self.alias_bytes -= alias.bytes;
+        Some(alias)
     }
 
     /// What is mapped at all of a range, if one alias has it.
@@ -69,12 +83,14 @@ mod tests {
     #[test]
     fn an_alias_covers_what_lies_in_it_alone() {
         let mut pinned = Pinned::default();
-        pinned.aliases.insert(0x10000, Alias::of_heap(HeapRange { offset: 0x4000, bytes: 0x2000 }));
-        pinned.aliases.insert(0x12000, Alias::of_file(0x1000));
+        pinned.mapped(0x10000, Alias::of_heap(HeapRange { offset: 0x4000, bytes: 0x2000 }));
+        pinned.mapped(0x12000, Alias::of_file(0x1000));
         assert_eq!(pinned.at(0x11000, 0x1000), Some(SharedMemory::Heap(HeapRange { offset: 0x5000, bytes: 0x1000 })));
         assert_eq!(pinned.at(0x12800, 0x800), Some(SharedMemory::File));
         let outside = [(0xfff, 1), (0x11000, 0x1001), (0x12800, 0x801), (0x13000, 1), (0x12000, u64::MAX)];
         outside.iter().for_each(|(at, bytes)| assert_eq!(pinned.at(*at, *bytes), None, "{bytes} at {at:#x}"));
         assert!(pinned.takes(0x1000, 0x4000) && !pinned.takes(0x1001, 0x4000) && !pinned.takes(u64::MAX, 0x4000));
+        assert_eq!((pinned.take(0x11000), pinned.take(0x12000)), (None, Some(Alias::of_file(0x1000))));
+        assert!(pinned.takes(0x2000, 0x4000) && !pinned.takes(0x2001, 0x4000));
     }
 }
