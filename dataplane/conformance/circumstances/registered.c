@@ -3,6 +3,8 @@
 
    registered changed   unmaps it, forbids it, or maps something else there, before it is unregistered
    registered grown     has realloc make it larger while it is registered
+   registered beside    registers pieces of one page, as an allocator gives them out, and has a kernel write to them
+   registered variables registers those of this program
    registered many      registers twelve thousand ranges at a time */
 
 #define _GNU_SOURCE
@@ -144,6 +146,74 @@ static void grown(void) {
     }
 }
 
+static const char *const IMAGE =
+    ".version 7.0\n.target sm_70\n.address_size 64\n"
+    ".visible .entry add(.param .u64 at, .param .u32 more) {\n"
+    "  .reg .u64 %p; .reg .u32 %a, %b;\n"
+    "  ld.param.u64 %p, [at]; ld.param.u32 %a, [more];\n"
+    "  ld.u32 %b, [%p]; add.u32 %b, %b, %a; st.u32 [%p], %b; ret;\n}\n";
+
+static void beside(void) {
+    enum { PIECES = 8, PIECE_BYTES = 400 };
+    int (*load)(void **, const void *) = function("cuModuleLoadData");
+    int (*find)(void **, void *, const char *) = function("cuModuleGetFunction");
+    int (*launch)() = function("cuLaunchKernel");
+    int (*synchronize)(void) = function("cuCtxSynchronize");
+    void *module, *add;
+    want(load(&module, IMAGE) == 0 && find(&add, module, "add") == 0, "loading", 0);
+    char *page = mapped(PAGE, -1, NULL);
+    unsigned *piece[PIECES];
+    /* They come and go in another order each time; what is between them is nobody's. */
+    for (unsigned round = 0; round < PIECES; round++) {
+        memset(page, 9, PAGE);
+        for (unsigned i = 0; i < PIECES; i++) {
+            piece[i] = (unsigned *)(page + 100 + 480 * i);
+            *piece[i] = 1000 * i;
+        }
+        for (unsigned i = 0; i < PIECES; i++) {
+            unsigned *at = piece[(3 * i + round) % PIECES];
+            want(register_(at, PIECE_BYTES, 2) == 0, "registering", i);
+        }
+        for (unsigned gone = 0; gone < PIECES; gone++) {
+            for (unsigned i = gone; i < PIECES; i++) {
+                unsigned *at = piece[(5 * i + round) % PIECES], more = i + 1;
+                uint64_t found = 0;
+                want(device_pointer(&found, at, 0) == 0 && found == (uintptr_t)at, "a device pointer", i);
+                void *arguments[] = {&found, &more};
+                want(launch(add, 1, 1, 1, 1, 1, 1, 0, NULL, arguments, NULL) == 0, "launching", i);
+            }
+            want(synchronize() == 0, "synchronizing", gone);
+            want(unregister(piece[(5 * gone + round) % PIECES]) == 0, "unregistering", gone);
+        }
+        for (unsigned i = 0; i < PIECES; i++) {
+            unsigned which = (5 * i + round) % PIECES;
+            want(*piece[which] == 1000 * which + (i + 1) * (i + 1), "what kernels added", i);
+            want(all((char *)(piece[which] + 1), 9, 476), "what is beside it", i);
+        }
+    }
+}
+
+static unsigned with_values[3 * PAGE] = {1, 2, 3}, without[3 * PAGE];
+
+/* One kernel, of which it is told why it cannot be. */
+static void variables(void) {
+    int (*load)(void **, const void *) = function("cuModuleLoadData");
+    int (*find)(void **, void *, const char *) = function("cuModuleGetFunction");
+    int (*launch)() = function("cuLaunchKernel");
+    int (*synchronize)(void) = function("cuCtxSynchronize");
+    void *module, *add;
+    want(load(&module, IMAGE) == 0 && find(&add, module, "add") == 0, "loading", 0);
+    unsigned *all_of[] = {without, with_values};
+    for (unsigned i = 0; i < 2; i++) {
+        unsigned *at = all_of[i] + PAGE, more = 5;
+        want(register_(at, PAGE, 2) == 0 && copies((char *)at), "registering", i);
+        void *arguments[] = {&at, &more};
+        want(launch(add, 1, 1, 1, 1, 1, 1, 0, NULL, arguments, NULL) == 0, "a kernel", i);
+        int code = synchronize();
+        want((code == 0 && at[0] == 5) || (code == 700 && at == with_values + PAGE), "what came of it", code);
+    }
+}
+
 static void *ends(void *argument) { return argument; }
 
 static void many(void) {
@@ -174,7 +244,7 @@ static void many(void) {
 int main(int count, char **words) {
     library = dlopen("libcuda.so.1", RTLD_NOW);
     if (!library || count != 2) {
-        fprintf(stderr, "%s\n", library ? "registered changed|grown|many" : dlerror());
+        fprintf(stderr, "%s\n", library ? "registered changed|grown|beside|variables|many" : dlerror());
         return 2;
     }
     int (*init)(unsigned) = function("cuInit");
@@ -192,6 +262,8 @@ int main(int count, char **words) {
         return 4;
     if (!strcmp(words[1], "changed")) changed();
     else if (!strcmp(words[1], "grown")) grown();
+    else if (!strcmp(words[1], "beside")) beside();
+    else if (!strcmp(words[1], "variables")) variables();
     else many();
     puts("right");
     return 0;

@@ -12,7 +12,7 @@ use orion_wire::message::host_memory::{MemFreeHost, MemHostUnregister};
 use orion_wire::record::HeapRange;
 
 use crate::answer::{code, posted, write};
-use crate::memory::host_memory::{Backing, allocate, backing_of, move_all_out, move_in, page_of};
+use crate::memory::host_memory::{Backing, allocate, backing_of, is_still_there, move_all_out, move_in, page_of};
 use crate::memory::in_step;
 use crate::memory::shared_file;
 use crate::session::attached::session;
@@ -21,7 +21,7 @@ use crate::session::poison;
 use crate::state::address_map::{MemoryKind, Range};
 use crate::state::context;
 use crate::state::heap::PAGE;
-use crate::state::host_memory::BLOCK;
+use crate::state::host_memory::{BLOCK, Moved, Pages, moved_at};
 use crate::state::process::state;
 use crate::state::session::Session;
 
@@ -135,8 +135,7 @@ pub unsafe fn cuMemHostGetDevicePointer_v2(out: *mut CUdeviceptr, p: *mut c_void
                 "{:#x} ({} bytes) is registered, but kernels cannot use it: {}",
                 range.base,
                 range.bytes,
-                why.as_deref()
-                    .unwrap_or("it cannot be shared with the GPU's host (a stack, or a private view of a file)")
+                why.as_deref().unwrap_or("it cannot be shared with the GPU's host")
             );
             return Err(CUDA_ERROR_NOT_SUPPORTED);
         }
@@ -176,7 +175,13 @@ pub unsafe fn cuMemHostRegister_v2(p: *mut c_void, bytes: usize, flags: u32) -> 
             None => {}
         }
         let (first, last) = (page_of(base), end.next_multiple_of(PAGE));
-        let backing = backing_of(first, last)?;
+        let shared_pages = moved_at(&mut moved, last - PAGE).map(|(at, pages)| (at, *pages));
+        let overlaps = shared_pages.is_some() || moved_at(&mut moved, first).is_some();
+        let backing = match backing_of(first, last)? {
+            // Whatever they look like.
+            Backing::Shared | Backing::Other if overlaps => Backing::Private,
+            backing => backing,
+        };
         if backing == Backing::ReadOnly && flags & CU_MEMHOSTREGISTER_READ_ONLY == 0 {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
@@ -194,13 +199,25 @@ pub unsafe fn cuMemHostRegister_v2(p: *mut c_void, bytes: usize, flags: u32) -> 
                 Err(why) => drop(s.host_memory.unreached.lock().insert(base, why)),
             }
         }
-        let overlaps = moved.range(..last).next_back().is_some_and(|(at, (len, _))| at + len > first);
-        if backing == Backing::Private && !overlaps {
-            match move_in(s, &mut moved, first, last - first) {
-                Ok(offset) => {
-                    entry.owner = offset;
+        if backing == Backing::Private {
+            let found = match shared_pages {
+                // The others of these pages are moved already, for memory that is registered beside this.
+                Some((at, pages)) if at <= first => match join(s, &mut moved, at, first, last) {
+                    true => Ok((at, pages.range)),
+                    false => Err("its pages were registered before, and are something else now".to_owned()),
+                },
+                _ if overlaps => {
+                    Err("one of its pages has other memory that is registered, the rest has not".to_owned())
+                }
+                _ => move_in(s, &mut moved, first, last - first).map(|range| {
+                    moved.insert(first, Pages { range, registrations: 1 });
+                    (first, range)
+                }),
+            };
+            match found {
+                Ok((at, range)) => {
+                    (entry.owner, entry.moved) = (range.offset + (first - at), range);
                     entry.device_pointer = base;
-                    moved.insert(first, (last - first, offset));
                 }
                 Err(why) => {
                     crate::say!("registered memory stays pageable, and kernels cannot use it: {why}");
@@ -208,12 +225,24 @@ pub unsafe fn cuMemHostRegister_v2(p: *mut c_void, bytes: usize, flags: u32) -> 
                 }
             }
         }
+        if let Backing::Other | Backing::ReadOnly = backing {
+            let why = "it is a stack, a device, huge pages or a private view of a file, or may only be read";
+            s.host_memory.unreached.lock().insert(base, why.to_owned());
+        }
         s.host_memory.any_registered.store(true, Ordering::Relaxed);
         state().addresses.insert(entry);
         drop(moved);
         in_step::allocated(s, entry);
         Ok(())
     })())
+}
+
+/// Has pages that were moved to `at` serve memory from `first` to `last`, too, if they still are what they were.
+fn join(s: &Session, moved: &mut Moved, at: u64, first: u64, last: u64) -> bool {
+    let Some((_, pages)) = moved_at(moved, first).filter(|(found, _)| *found == at) else { return false };
+    let joins = pages.registrations > 0 && is_still_there(s, at, pages.range, first, last);
+    pages.registrations += u32::from(joins);
+    joins
 }
 
 /// # Safety
@@ -238,9 +267,14 @@ pub unsafe fn cuMemHostUnregister(p: *mut c_void) -> CUresult {
         if found.kind == MemoryKind::RegisteredFile {
             return shared_file::leave(found.owner);
         }
-        let first = page_of(found.base);
-        let Some((bytes, offset)) = moved.remove(&first) else { return Ok(()) };
-        let range = HeapRange { offset, bytes };
+        let Some((first, pages)) = moved_at(&mut moved, page_of(found.base)) else { return Ok(()) };
+        let range = pages.range;
+        pages.registrations = pages.registrations.saturating_sub(1);
+        if pages.registrations > 0 {
+            in_step::gone(s, &found, range);
+            return Ok(());
+        }
+        moved.remove(&first);
         in_step::freed(s, &found, range);
         s.on_the_way.freed(range);
         let q = MemHostUnregister { address: ClaimedHost::new(first) };

@@ -29,7 +29,7 @@ use crate::session::call::{call, post};
 use crate::session::route::is_of;
 use crate::state::address_map::MemoryKind;
 use crate::state::heap::{PAGE, Region};
-use crate::state::host_memory::{BLOCK, Moved};
+use crate::state::host_memory::{BLOCK, Moved, Pages};
 use crate::state::memory_file::MemoryFile;
 use crate::state::process::state;
 use crate::state::session::Session;
@@ -189,8 +189,8 @@ pub fn shared(s: &Session, address: u64, bytes: u64) -> Option<SharedMemory> {
 /// Where the application has a range of the heap.
 pub fn address_of(s: &Session, range: HeapRange) -> Option<u64> {
     let moved = s.host_memory.moved.lock();
-    let inside = |(_, (bytes, offset)): &(&u64, &(u64, u64))| range.offset.wrapping_sub(*offset) < *bytes;
-    let registered = moved.iter().find(inside).map(|(first, (_, offset))| first + (range.offset - offset));
+    let inside = |(_, pages): &(&u64, &Pages)| range.offset.wrapping_sub(pages.range.offset) < pages.range.bytes;
+    let registered = moved.iter().find(inside).map(|(first, pages)| first + (range.offset - pages.range.offset));
     registered.or_else(|| s.heap.at(range.offset, range.bytes).map(|at| at as u64))
 }
 
@@ -209,12 +209,12 @@ pub fn page_of(address: u64) -> u64 {
     address / PAGE * PAGE
 }
 
-/// Moves pages onto the heap where they lie; the offset there, or why that is not possible.
+/// Moves pages onto the heap where they lie; where they are there, or why that is not possible.
 ///
 /// Other threads may run meanwhile, and write to these pages: they wait for the exchange ([`crate::memory::held`]).
 /// The first and the last page may hold other things too (the allocator's, neighbours'), so each of them is exchanged
 /// by itself, within some microseconds. What cannot be moved as a whole is moved back.
-pub fn move_in(s: &'static Session, moved: &mut Moved, first: u64, bytes: u64) -> Result<u64, String> {
+pub fn move_in(s: &'static Session, moved: &mut Moved, first: u64, bytes: u64) -> Result<HeapRange, String> {
     mappings::take_room(MAPPINGS_OF_A_RANGE).map_err(|(now, most)| {
         format!(
             "this process has {now} mappings, each registered range takes {MAPPINGS_OF_A_RANGE} more, and of the \
@@ -252,7 +252,7 @@ pub fn move_in(s: &'static Session, moved: &mut Moved, first: u64, bytes: u64) -
     }
     keep_size(first, bytes);
     // Over TCP the bytes stay here until a copy or a kernel needs them.
-    Ok(range.offset)
+    Ok(range)
 }
 
 /// Makes the last page a mapping of its own, by an advice that says nothing of memory like this. Whoever lets
@@ -362,7 +362,7 @@ pub fn move_out(
     first: u64,
     range: HeapRange,
     pieces: impl Iterator<Item = (u64, u64)>,
-) -> Vec<(u64, (u64, u64))> {
+) -> Vec<(u64, Pages)> {
     let (mut stays, parts) = (Vec::new(), parts_of(s, first, range));
     let is_whole = parts.iter().map(|part| part.bytes).sum::<u64>() == range.bytes;
     let _ = mappings::take_room(MAPPINGS_OF_A_RANGE);
@@ -373,12 +373,15 @@ pub fn move_out(
             match is_own {
                 // So that one piece is there twice, and not all of them.
                 true => remove_pages(s, HeapRange { offset, bytes: part.bytes }),
-                false => stays.push((part.at, (part.bytes, offset))),
+                false => {
+                    let range = HeapRange { offset, bytes: part.bytes };
+                    stays.push((part.at, Pages { range, registrations: 0 }));
+                }
             }
         }
     }
     if !stays.is_empty() {
-        let bytes: u64 = stays.iter().map(|(_, (len, _))| len).sum();
+        let bytes: u64 = stays.iter().map(|(_, pages)| pages.range.bytes).sum();
         crate::say!("{bytes} bytes at {first:#x} stay the session's: there is no memory to give them back");
     } else if !is_whole && is_elsewhere(s, first, range) {
         let bytes = range.bytes;
@@ -390,7 +393,7 @@ pub fn move_out(
 }
 
 /// As [`move_out`], of all that was moved.
-pub fn move_all_out(s: &Session, first: u64, range: HeapRange) -> Vec<(u64, (u64, u64))> {
+pub fn move_all_out(s: &Session, first: u64, range: HeapRange) -> Vec<(u64, Pages)> {
     move_out(s, first, range, pieces(first, range.bytes))
 }
 
@@ -434,6 +437,12 @@ fn parts_of(s: &Session, first: u64, range: HeapRange) -> Vec<Part> {
         return vec![Part { at: first, bytes: range.bytes, protection: libc::PROT_READ | libc::PROT_WRITE }];
     }
     parts
+}
+
+/// Whether pages from `first` to `last` still are those of a range that was moved to `at`, for reading and writing.
+pub fn is_still_there(s: &Session, at: u64, range: HeapRange, first: u64, last: u64) -> bool {
+    let within = parts_of(s, at, range).into_iter().find_map(|part| part.within(first, last - first));
+    within == Some(Part { at: first, bytes: last - first, protection: libc::PROT_READ | libc::PROT_WRITE })
 }
 
 /// Whether the application has some of a range that was moved to `first` at another address, where nobody looks for it.
@@ -481,7 +490,8 @@ pub enum Backing {
     Private,
     /// Pages of a file, which others may map and write: have to stay the file's.
     Shared,
-    /// A stack, its own pages over a file, a device: has to stay.
+    /// A stack, a device, its own pages over a file, as a program's variables that have values are: userfaultfd, which
+    /// keeps others from writing during the exchange, has none of them. Has to stay.
     Other,
     /// The driver refuses to register it for writing.
     ReadOnly,
@@ -489,7 +499,7 @@ pub enum Backing {
 
 /// An error where some page is not mapped at all.
 pub fn backing_of(first: u64, last: u64) -> Result<Backing, CUresult> {
-    let mut pages = Pages::from(first);
+    let mut pages = Seen::from(first);
     match mappings::each(first, last, |mapping| pages.see(mapping)) {
         Ok(()) => match pages.up_to(last).ok_or(CUDA_ERROR_INVALID_VALUE)? {
             Backing::Private if is_own_stack(first, last) => Ok(Backing::Other),
@@ -526,16 +536,16 @@ fn is_mapped(first: u64, last: u64) -> bool {
 }
 
 /// What is known of the pages from one on, mapping by mapping.
-struct Pages {
+struct Seen {
     /// Where what is known ends.
     at: u64,
     backing: Option<Backing>,
     has_hole: bool,
 }
 
-impl Pages {
-    fn from(first: u64) -> Pages {
-        Pages { at: first, backing: None, has_hole: false }
+impl Seen {
+    fn from(first: u64) -> Seen {
+        Seen { at: first, backing: None, has_hole: false }
     }
 
     fn see(&mut self, mapping: &Mapping) {
@@ -567,8 +577,7 @@ impl Pages {
 #[derive(Debug, Clone, Copy)]
 pub struct MovedRange {
     pub at: u64,
-    pub bytes: u64,
-    pub offset: u64,
+    pub range: HeapRange,
 }
 
 /// Called in the child of a fork: memory that was moved is shared with the parent there, where the application
@@ -580,14 +589,14 @@ pub fn in_forked_child(s: &Session, moved: &[MovedRange]) {
         return;
     }
     for range in moved {
-        let in_heap = HeapRange { offset: range.offset, bytes: range.bytes };
-        let own = |part: Part| make_childs_own(s, part, in_heap.offset + (part.at - range.at));
+        let MovedRange { at, range } = *range;
+        let own = |part: Part| make_childs_own(s, part, range.offset + (part.at - at));
         // What the parent has unmapped, or has mapped there since, is not touched.
-        let asked = mappings::each(range.at, range.at + range.bytes, |mapping| {
-            part_of(&s.memory_file, mapping, range.at, in_heap).into_iter().for_each(own);
+        let asked = mappings::each(at, at + range.bytes, |mapping| {
+            part_of(&s.memory_file, mapping, at, range).into_iter().for_each(own);
         });
         if asked.is_err() {
-            own(Part { at: range.at, bytes: range.bytes, protection: libc::PROT_READ | libc::PROT_WRITE });
+            own(Part { at, bytes: range.bytes, protection: libc::PROT_READ | libc::PROT_WRITE });
         }
     }
 }
@@ -630,9 +639,10 @@ mod tests {
 7f0000006000-7f0000007000 r--p 00000000 00:00 0
 7f0000009000-7f000000a000 ---p 00000000 00:00 0
 7ffc00000000-7ffc00021000 rw-p 00000000 00:00 0 [stack]
+7ffd00000000-7ffd00001000 rw-p 00003000 00:1c 77 /bin/sh
 ";
         let backing = |first, last| {
-            let mut pages = Pages::from(first);
+            let mut pages = Seen::from(first);
             mappings::in_text(maps.as_bytes(), first, last, |mapping| pages.see(mapping)).expect("text");
             pages.up_to(last)
         };
@@ -645,6 +655,7 @@ mod tests {
         assert_eq!(backing(0x7f0000009000, 0x7f000000a000), None);
         assert_eq!(backing(0x7ffc00001000, 0x7ffc00002000), Some(Backing::Other));
         assert_eq!(backing(0x100000, 0x101000), None);
+        assert_eq!(backing(0x7ffd00000000, 0x7ffd00001000), Some(Backing::Other));
     }
 
     fn part(at: u64, bytes: u64) -> Part {

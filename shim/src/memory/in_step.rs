@@ -57,6 +57,9 @@ fn count(s: &Session, mirror: &Mirror) {
 
 /// The pages of a pinned or registered allocation.
 fn in_heap(entry: &Range) -> HeapRange {
+    if entry.moved.bytes != 0 {
+        return entry.moved;
+    }
     HeapRange { offset: entry.owner, bytes: (entry.base % PAGE + entry.bytes).next_multiple_of(PAGE) }
 }
 
@@ -111,6 +114,13 @@ pub fn forget_mirrored(s: &'static Session, range: HeapRange) {
 
 /// As [`forget_mirrored`], of an allocation that is freed or unregistered.
 pub fn freed(s: &'static Session, entry: &Range, range: HeapRange) {
+    gone(s, entry, range);
+    forget_mirrored(s, range);
+}
+
+/// Kernels may know an allocation by its address that is none any more, though its pages may be kept in step for
+/// others.
+pub fn gone(s: &'static Session, entry: &Range, range: HeapRange) {
     if is_kept_in_step(s, range) {
         let mut gone = s.in_step.gone.lock();
         let (mut first, mut end) = (entry.base, entry.end());
@@ -120,7 +130,6 @@ pub fn freed(s: &'static Session, entry: &Range, range: HeapRange) {
         }
         gone.insert(first, end);
     }
-    forget_mirrored(s, range);
 }
 
 /// Memory that was asked for as mapped lies where other such memory did: kernels may find it by an address of that.

@@ -39,7 +39,24 @@ pub fn note(context: u64, code: CUresult) {
             | CUDA_ERROR_ECC_UNCORRECTABLE
     );
     if breaks {
+        if code == CUDA_ERROR_ILLEGAL_ADDRESS && of(context).is_none() {
+            hint();
+        }
         end(context, code);
+    }
+}
+
+/// On a GPU of its own a program's kernels would reach all that it has registered.
+fn hint() {
+    for s in state().attachment.all() {
+        let unreached = s.host_memory.unreached.lock();
+        if let Some((base, why)) = unreached.first_key_value() {
+            crate::say!(
+                "a kernel used an address that is none to it; it may be that of registered memory, of which {} ranges \
+                 are out of kernels' reach: the one at {base:#x}, because {why}",
+                unreached.len()
+            );
+        }
     }
 }
 

@@ -4,12 +4,12 @@
 // UNSAFETY: registers a handler with `pthread_atfork`, and maps memory for what its child reads.
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
 use std::mem::ManuallyDrop;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::memory::host_memory::MovedRange;
+use crate::state::host_memory;
 use crate::state::lock::Guard;
 use crate::state::process::state;
 use crate::state::session::SESSIONS_MAX;
@@ -18,7 +18,7 @@ use crate::state::session::SESSIONS_MAX;
 /// the device for the host function that forks.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-type Moved = Option<Guard<'static, BTreeMap<u64, (u64, u64)>>>;
+type Moved = Option<Guard<'static, host_memory::Moved>>;
 
 thread_local! {
     /// Held by the thread that forks, from just before until just behind. Has no destructor, so that the child's thread
@@ -63,9 +63,9 @@ impl Ranges {
         }
         ranges.at = at.cast();
         let all = held.iter().flatten().flat_map(|moved| moved.iter());
-        for (index, (at, (bytes, offset))) in all.enumerate() {
+        for (index, (at, pages)) in all.enumerate() {
             // SAFETY: as many fit as were counted above, under the same locks.
-            unsafe { ranges.at.add(index).write(MovedRange { at: *at, bytes: *bytes, offset: *offset }) };
+            unsafe { ranges.at.add(index).write(MovedRange { at: *at, range: pages.range }) };
         }
         ranges
     }

@@ -10,6 +10,8 @@ use std::collections::BTreeMap;
 use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use orion_wire::record::HeapRange;
+
 use crate::state::lock::{Lock, Rank, Shared};
 
 const READ_WRITE: u32 = 3;
@@ -59,6 +61,8 @@ pub struct Range {
     /// Host memory that was asked for as mapped. Kernels reach all that is pinned, but by an address that they find in
     /// memory only programs that ask for this hand it to them.
     pub is_mapped: bool,
+    /// The pages that were moved onto the heap for it, of registered memory; else none.
+    pub moved: HeapRange,
 }
 
 impl Range {
@@ -79,6 +83,7 @@ impl Range {
             access: READ_WRITE,
             sync_memops: false,
             is_mapped: false,
+            moved: HeapRange { offset: 0, bytes: 0 },
         }
     }
 

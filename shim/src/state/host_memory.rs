@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 
+use orion_wire::record::HeapRange;
+
 use crate::state::heap::Region;
 use crate::state::lock::{Lock, Rank};
 
@@ -10,8 +12,22 @@ use crate::state::lock::{Lock, Rank};
 /// about 100 us, however small the range. None lies in two: the driver refuses a copy that touches two registrations.
 pub const BLOCK: u64 = 2 << 20;
 
-/// By the address of its first page, a moved range's bytes and where in the heap it lies.
-pub type Moved = BTreeMap<u64, (u64, u64)>;
+/// Pages that were moved onto the heap, by the address of the first.
+pub type Moved = BTreeMap<u64, Pages>;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pages {
+    pub range: HeapRange,
+    /// Of memory that is registered and lies there: an allocator gives out many pieces of one page. None is left where
+    /// there was no memory for moving the pages back.
+    pub registrations: u32,
+}
+
+/// The pages among which one is.
+pub fn moved_at(moved: &mut Moved, page: u64) -> Option<(u64, &mut Pages)> {
+    let (at, pages) = moved.range_mut(..=page).next_back()?;
+    (page - at < pages.range.bytes).then_some((*at, pages))
+}
 
 pub struct HostMemory {
     /// Free parts of blocks that are registered already.
