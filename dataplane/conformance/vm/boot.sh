@@ -10,6 +10,8 @@
 #     --memory MIB                1024
 #     --seconds N                 what the machine may take, 170
 #     --qemu ARGUMENT             one more argument for QEMU
+#     --into FOLDER               boots nothing, and puts there what another has to boot: vmlinuz, initrd.gz and, for
+#                               the kernel's command line, append
 # Prints the machine's console, and has SCRIPT's status for its own. Needs Debian's qemu-system-x86, busybox-static,
 # cpio and kmod, and downloads a kernel once into .vm/ of the repository (70 MB; ORION_VM names another folder).
 set -euo pipefail
@@ -19,7 +21,7 @@ vm=${ORION_VM:-$root/.vm}
 fail() { echo "vm: $*" >&2; exit 1; }
 
 usage="see the head of dataplane/conformance/vm/boot.sh"
-programs=() libraries=() files=() modules=() qemu=() memory_mib=1024 seconds=170
+programs=() libraries=() files=() modules=() qemu=() memory_mib=1024 seconds=170 into=
 while [ $# -gt 1 ]; do
     case $1 in
         --program) programs+=("$2") ;;
@@ -29,6 +31,7 @@ while [ $# -gt 1 ]; do
         --memory) memory_mib=$2 ;;
         --seconds) seconds=$2 ;;
         --qemu) qemu+=("$2") ;;
+        --into) into=$2 ;;
         *) fail "$1 is no option; $usage" ;;
     esac
     shift 2
@@ -66,7 +69,8 @@ mkdir -p "$guest"/{bin,proc,sys,dev,tmp,run,modules}
 place() {
     mkdir -p "$guest$(dirname "$2")"
     [ -e "$guest$2" ] || cp -L "$1" "$guest$2"
-    strip --strip-debug "$guest$2" 2>/dev/null || true
+    # A kernel is something else to strip, which breaks it.
+    ! head -c 4 "$guest$2" | grep -q ELF || strip --strip-debug "$guest$2" 2>/dev/null || true
 }
 
 # What the program or library is linked with.
@@ -134,12 +138,19 @@ END
 chmod 755 "$guest/init"
 (cd "$guest" && find . | cpio -o -H newc --quiet | gzip -1 >"$work/initrd.gz")
 rm -rf "$guest"
+append="console=ttyS0 panic=-1 quiet"
+if [ -n "$into" ]; then
+    cp "$kernel" "$into/vmlinuz"
+    mv "$work/initrd.gz" "$into"
+    echo "$append" >"$into/append"
+    exit
+fi
 
 # The kernel's own lines go with carriage returns.
 set +e
 timeout "$seconds" qemu-system-x86_64 -accel tcg,thread=multi -cpu max -m "$memory_mib" -smp 2 -nographic -no-reboot \
     -nodefaults -serial stdio -kernel "$kernel" -initrd "$work/initrd.gz" \
-    ${qemu[@]+"${qemu[@]}"} -append "console=ttyS0 panic=-1 quiet" </dev/null | sed -u 's,\r,,g' | tee "$work/log"
+    ${qemu[@]+"${qemu[@]}"} -append "$append" </dev/null | sed -u 's,\r,,g' | tee "$work/log"
 ended=${PIPESTATUS[0]}
 set -e
 [ "$ended" -ne 124 ] || fail "the script had not ended after $seconds s"

@@ -86,6 +86,10 @@ struct Serve {
     /// Memory of each such device, a power of two. What is used of it costs memory
     #[arg(long, default_value = "256 MiB", value_parser = parse_bytes, value_name = "BYTES", requires = "guest_socket")]
     guest_memory: u64,
+    /// Group that may ask there beside oriond's user, by name or number: one of the user who runs QEMU, such as
+    /// libvirt-qemu [default: none]
+    #[arg(long, value_name = "GROUP", requires = "guest_socket")]
+    guest_group: Option<String>,
     /// Sessions that a virtual machine may have at the same time. They divide its memory, and an ivshmem-doorbell
     /// device takes one more vector than there are
     #[arg(long, default_value_t = 1, value_name = "N")]
@@ -587,8 +591,23 @@ fn guests(options: &Serve) -> Result<Vec<Guest>, String> {
         }
         all.extend(files.into_iter().map(Memory::File));
     }
-    all.extend(options.guest_socket.iter().cloned().map(|path| Memory::Socket(path, options.guest_memory)));
+    let group = options.guest_group.as_deref().map(group_of).transpose()?;
+    let bytes = options.guest_memory;
+    all.extend(options.guest_socket.iter().cloned().map(|path| Memory::Socket { path, bytes, group }));
     Ok(all.into_iter().map(|memory| Guest { memory, sessions: options.guest_sessions }).collect())
+}
+
+/// By name where it is no number. Names may come from elsewhere than /etc, which getent knows.
+fn group_of(name: &str) -> Result<u32, String> {
+    if let Ok(number) = name.parse() {
+        return Ok(number);
+    }
+    let found = std::process::Command::new("getent").args(["group", "--", name]).output();
+    let found =
+        found.map_err(|e| format!("--guest-group {name}: looking for it failed: getent: {e}; give its number"))?;
+    let line = String::from_utf8_lossy(&found.stdout);
+    let number = line.split(':').nth(2).and_then(|number| number.trim().parse().ok());
+    number.ok_or_else(|| format!("--guest-group {name}: there is no such group; give another name, or a number"))
 }
 
 /// The files that orion-shm has made there, by their numbers.

@@ -80,7 +80,7 @@ pub enum Memory {
     /// A file that QEMU maps as well.
     File(PathBuf),
     /// QEMU asks for it at this socket.
-    Socket(PathBuf, u64),
+    Socket { path: PathBuf, bytes: u64, group: Option<u32> },
 }
 
 /// A port of vsock, as those who come there know it.
@@ -111,7 +111,7 @@ impl Machines {
 impl Guest {
     pub fn path(&self) -> &Path {
         match &self.memory {
-            Memory::File(path) | Memory::Socket(path, _) => path,
+            Memory::File(path) | Memory::Socket { path, .. } => path,
         }
     }
 }

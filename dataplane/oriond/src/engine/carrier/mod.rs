@@ -12,7 +12,7 @@ mod vsock;
 mod worker_side;
 
 use contract::Listener;
-pub use shm::LocalSocket;
+pub use shm::{For, LocalSocket};
 
 use super::settings::Settings;
 

@@ -17,7 +17,7 @@ use orion_wire::agent::{AGENT_VERSION, Answer, Ask, KIND, WAIT_MS_MAX};
 use tracing::{info, warn};
 
 use super::book::Book;
-use crate::engine::carrier::LocalSocket;
+use crate::engine::carrier::{For, LocalSocket};
 use crate::engine::post::{Mail, Post};
 
 /// An agent asks at least once in so many seconds, whatever becomes of its controller, and takes the answer. One that
@@ -26,7 +26,7 @@ const SILENCE_SECONDS_MAX: u16 = 30;
 
 /// Listens, and starts the thread. What it hears of leases that are over goes to the door.
 pub fn open(path: &Path, book: Arc<Book>, door: Arc<Post>) -> Result<Arc<LocalSocket>, String> {
-    let socket = Arc::new(LocalSocket::listen(path, false).map_err(|why| format!("--pool: {why}"))?);
+    let socket = Arc::new(LocalSocket::listen(path, For::Us).map_err(|why| format!("--pool: {why}"))?);
     let listening = Arc::clone(&socket);
     let serve = move || {
         loop {

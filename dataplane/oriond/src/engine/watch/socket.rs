@@ -13,7 +13,7 @@ use orion_transport::socket::peer_credentials;
 use tracing::{debug, warn};
 
 use super::directory::{Directory, Sees};
-use crate::engine::carrier::LocalSocket;
+use crate::engine::carrier::{For, LocalSocket};
 use crate::engine::peer::{Source, strangeness};
 
 /// Who has not read all by then goes without.
@@ -23,7 +23,7 @@ const TOOLS_MAX: Limits = Limits { all: 32, of_others: 24, of_another: 4 };
 
 pub fn open(path: &Path, directory: Arc<Directory>) -> Result<Arc<LocalSocket>, String> {
     // Everybody may ask about his own.
-    let socket = Arc::new(LocalSocket::listen(path, true).map_err(|why| format!("--stats: {why}"))?);
+    let socket = Arc::new(LocalSocket::listen(path, For::All).map_err(|why| format!("--stats: {why}"))?);
     let listening = Arc::clone(&socket);
     let room = Room::of(TOOLS_MAX);
     let serve = move || {

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use orion_transport::carrier::ivshmem::segment::Shape;
 
 use super::contract::{Lent, Listener, Prepare, Visitor};
-use super::shm::LocalSocket;
+use super::shm::{For, LocalSocket};
 use crate::engine::peer::Peer;
 use crate::engine::settings::{Guest, Memory, Settings};
 use memory::Segment;
@@ -36,9 +36,9 @@ pub fn open(settings: &Settings) -> Result<Vec<Box<dyn Listener>>, String> {
         let failed = |e: io::Error| format!("serving the guest of {} failed: {e}", guest.path().display());
         let (segment, socket) = match &guest.memory {
             Memory::File(path) => (Segment::open(path, guest.sessions)?, None),
-            Memory::Socket(path, bytes) => {
+            Memory::Socket { path, bytes, group } => {
                 let segment = Segment::make(*bytes, guest.sessions)?;
-                (segment, Some(LocalSocket::listen(path, false)?))
+                (segment, Some(LocalSocket::listen(path, group.map_or(For::Us, For::Group))?))
             }
         };
         all.push(Box::new(Place::open(number, guest, segment, socket).map_err(failed)?));

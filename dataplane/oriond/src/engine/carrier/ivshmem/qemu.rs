@@ -136,6 +136,7 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     use super::*;
+    use crate::engine::carrier::shm::For;
 
     #[test]
     fn a_virtual_machine_is_handed_its_memory_and_a_second_one_is_not() {
@@ -143,7 +144,7 @@ mod tests {
         std::fs::create_dir(&folder).expect("a new folder");
         let path = folder.join("guest.sock");
         let memory = Arc::new(orion_ring::sealed(c"test", 4096).expect("a memfd"));
-        let socket = LocalSocket::listen(&path, false).expect("listening");
+        let socket = LocalSocket::listen(&path, For::Us).expect("listening");
         let mut qemu = Qemu::new(socket, memory, 2).expect("bells");
         let machine = UnixStream::connect(&path).expect("connecting");
         let second = UnixStream::connect(&path).expect("connecting");

@@ -5,7 +5,7 @@
 use std::fs::{File, Metadata, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, lchown};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -17,6 +17,15 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 /// Who listens on the path and takes nobody in for so long is there all the same.
 const QUEUE_SECONDS_MAX: u64 = 1;
 
+/// Who may open a socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum For {
+    Us,
+    All,
+    /// We, and who is in this group. The socket stays ours, so that we know it again after we were killed.
+    Group(u32),
+}
+
 /// A socket that programs here find by its path.
 pub struct LocalSocket {
     pub path: PathBuf,
@@ -27,10 +36,10 @@ pub struct LocalSocket {
 
 impl LocalSocket {
     /// Listens at `path`. What a killed oriond left behind goes; anything else that is there stays, and is said.
-    pub fn listen(path: &Path, is_for_all: bool) -> Result<LocalSocket, String> {
+    pub fn listen(path: &Path, whom: For) -> Result<LocalSocket, String> {
         let name = path.display();
         let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        make_folder(folder)?;
+        make_folder(folder, whom)?;
         // Held while this is going on, so that of two that start here neither removes what the other has just made.
         let _lock = Lock::take(path)?;
         match std::fs::symlink_metadata(path) {
@@ -39,13 +48,28 @@ impl LocalSocket {
             Ok(found) => remove_dead(path, &found)?,
         }
         let listener = UnixListener::bind(path).map_err(|e| format!("listening on {name} failed: {e}"))?;
-        // Who may come in is decided by user and token.
-        let mode = if is_for_all { 0o666 } else { 0o600 };
-        let identity = std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
-            .and_then(|()| std::fs::symlink_metadata(path))
+        let identity = std::fs::symlink_metadata(path)
             .map(|m| (m.dev(), m.ino()))
-            .map_err(|e| format!("setting the permissions of {name} failed: {e}"))?;
-        Ok(LocalSocket { path: path.to_owned(), listener, identity })
+            .map_err(|e| format!("looking at {name} failed: {e}"))?;
+        let socket = LocalSocket { path: path.to_owned(), listener, identity };
+        socket.open_to(whom).inspect_err(|_| socket.remove())?;
+        Ok(socket)
+    }
+
+    fn open_to(&self, whom: For) -> Result<(), String> {
+        let name = self.path.display();
+        let mode = match whom {
+            For::Us => 0o600,
+            // Who may come in is decided by user and token.
+            For::All => 0o666,
+            For::Group(group) => {
+                lchown(&self.path, None, Some(group))
+                    .map_err(|e| format!("giving {name} to group {group} failed: {e}; only root gives to any group"))?;
+                0o660
+            }
+        };
+        std::fs::set_permissions(&self.path, std::fs::Permissions::from_mode(mode))
+            .map_err(|e| format!("setting the permissions of {name} failed: {e}"))
     }
 
     /// Takes the path away, if it still leads here. While this listens nobody else takes it for dead, so it has to be
@@ -63,10 +87,13 @@ fn ours() -> u32 {
     unsafe { libc::geteuid() }
 }
 
-/// Makes the folder, if it is missing, and refuses one in which somebody else could put a socket in place of ours.
-fn make_folder(folder: &Path) -> Result<(), String> {
+/// Makes the folder, if it is missing, and refuses one in which somebody else could put a socket in place of ours, or
+/// through which those do not get whom the socket is for.
+fn make_folder(folder: &Path, whom: For) -> Result<(), String> {
     let name = folder.display();
-    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
+    // Who knows the name of what is in it gets there.
+    let mode = if let For::Group(_) = whom { 0o711 } else { 0o700 };
+    let made = std::fs::DirBuilder::new().recursive(true).mode(mode).create(folder);
     if let Err(e) = made
         && !folder.is_dir()
     {
@@ -74,12 +101,21 @@ fn make_folder(folder: &Path) -> Result<(), String> {
     }
     let objection = objection_to_folder(folder)
         .map_err(|e| format!("opening {name} failed: {e}; it has to be a folder and no symbolic link"))?;
-    match objection {
-        None => Ok(()),
-        Some(why) => Err(format!(
+    if let Some(why) = objection {
+        return Err(format!(
             "refusing to listen in {name}: {why}, so somebody else could put another server in the place of this one; \
              give --socket a path in a folder of your own"
+        ));
+    }
+    let For::Group(group) = whom else { return Ok(()) };
+    let found = std::fs::metadata(folder).map_err(|e| format!("looking at {name} failed: {e}"))?;
+    let passes = if found.gid() == group { 0o010 } else { 0o001 };
+    match found.mode() & passes {
+        0 => Err(format!(
+            "{name} lets nobody of group {group} through (mode {:04o}); `chmod o+x {name}`, or give another folder",
+            found.mode() & 0o7777
         )),
+        _ => Ok(()),
     }
 }
 
@@ -189,15 +225,37 @@ mod tests {
     #[test]
     fn a_folder_that_others_rule_is_refused() {
         let shared = folder("shared", 0o777);
-        let refused = LocalSocket::listen(&shared.join("s"), true).map(drop).unwrap_err();
+        let refused = LocalSocket::listen(&shared.join("s"), For::All).map(drop).unwrap_err();
         assert!(refused.contains("mode 0777"), "{refused}");
         std::fs::set_permissions(&shared, std::fs::Permissions::from_mode(0o1777)).expect("chmod");
-        LocalSocket::listen(&shared.join("s"), true).map(drop).expect("a sticky folder");
+        LocalSocket::listen(&shared.join("s"), For::All).map(drop).expect("a sticky folder");
         let link = shared.join("link");
         std::os::unix::fs::symlink(&shared, &link).expect("linking");
-        let refused = LocalSocket::listen(&link.join("s"), true).map(drop).unwrap_err();
+        let refused = LocalSocket::listen(&link.join("s"), For::All).map(drop).unwrap_err();
         assert!(refused.contains("no symbolic link"), "{refused}");
         std::fs::remove_dir_all(&shared).expect("removing");
+    }
+
+    #[test]
+    fn a_group_gets_to_its_socket_or_it_is_said_that_it_does_not() {
+        // SAFETY: getegid cannot fail.
+        let group = unsafe { libc::getegid() };
+        let mode = |path: &Path| std::fs::metadata(path).map(|m| (m.mode() & 0o7777, m.gid())).expect("it is there");
+        let outer = folder("group", 0o711);
+        let made = outer.join("made");
+        let path = made.join("s");
+        // As one that was killed leaves it.
+        drop(LocalSocket::listen(&path, For::Group(group)).expect("a new folder"));
+        let socket = LocalSocket::listen(&path, For::Group(group)).expect("in place of a dead one");
+        assert_eq!(mode(&path), (0o660, group));
+        assert_eq!(mode(&made).0, 0o711);
+        socket.remove();
+        std::fs::set_permissions(&made, std::fs::Permissions::from_mode(0o700)).expect("chmod");
+        let refused = LocalSocket::listen(&path, For::Group(group)).map(drop).unwrap_err();
+        assert!(refused.contains("through (mode 0700); `chmod o+x "), "{refused}");
+        std::fs::set_permissions(&made, std::fs::Permissions::from_mode(0o710)).expect("chmod");
+        LocalSocket::listen(&path, For::Group(group)).expect("the folder is the group's").remove();
+        std::fs::remove_dir_all(&outer).expect("removing");
     }
 
     /// /run/orion is a folder that everybody may read.
@@ -207,7 +265,7 @@ mod tests {
         let theirs = File::open(&folder).expect("a folder that everybody may open");
         // SAFETY: a plain call on a descriptor we own.
         assert_eq!(unsafe { libc::flock(theirs.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) }, 0);
-        LocalSocket::listen(&folder.join("s"), true).expect("nobody else starts here").remove();
+        LocalSocket::listen(&folder.join("s"), For::All).expect("nobody else starts here").remove();
         assert_eq!(std::fs::read_dir(&folder).expect("it is there").count(), 0, "the lock's file has stayed");
         std::fs::remove_dir_all(&folder).expect("removing");
     }
@@ -218,7 +276,7 @@ mod tests {
         let path = folder.join("s");
         for _ in 0..20 {
             drop(UnixListener::bind(&path).expect("listening"));
-            let listen = || LocalSocket::listen(&path, false).ok();
+            let listen = || LocalSocket::listen(&path, For::Us).ok();
             let all: Vec<_> = std::thread::scope(|scope| {
                 let all: Vec<_> = (0..4).map(|_| scope.spawn(listen)).collect();
                 all.into_iter().filter_map(|one| one.join().expect("no panic")).collect()
@@ -236,17 +294,17 @@ mod tests {
         let folder = folder("squat", 0o700);
         let (path, lock) = (folder.join("s"), folder.join("s.lock"));
         std::os::unix::fs::symlink(folder.join("elsewhere"), &lock).expect("linking");
-        let refused = LocalSocket::listen(&path, true).map(drop).unwrap_err();
+        let refused = LocalSocket::listen(&path, For::All).map(drop).unwrap_err();
         assert!(refused.contains("s.lock failed") && refused.contains("--socket"), "{refused}");
         assert!(!folder.join("elsewhere").exists());
         std::fs::remove_file(&lock).expect("removing");
         std::fs::write(&lock, "").expect("writing");
         std::fs::set_permissions(&lock, std::fs::Permissions::from_mode(0o644)).expect("chmod");
-        let refused = LocalSocket::listen(&path, true).map(drop).unwrap_err();
+        let refused = LocalSocket::listen(&path, For::All).map(drop).unwrap_err();
         assert!(refused.contains("in the way (mode 0644"), "{refused}");
         // As one that was killed leaves it.
         std::fs::set_permissions(&lock, std::fs::Permissions::from_mode(0o600)).expect("chmod");
-        LocalSocket::listen(&path, true).expect("nobody holds it").remove();
+        LocalSocket::listen(&path, For::All).expect("nobody holds it").remove();
         std::fs::remove_dir_all(&folder).expect("removing");
     }
 
@@ -268,7 +326,7 @@ mod tests {
         };
         assert_eq!(status, 0);
         UnixStream::connect(&path).expect("the kernel still answers");
-        LocalSocket::listen(&path, false).expect("who listened there is dead").remove();
+        LocalSocket::listen(&path, For::Us).expect("who listened there is dead").remove();
         std::fs::remove_dir_all(&folder).expect("removing");
     }
 
@@ -277,17 +335,17 @@ mod tests {
         let folder = folder("own", 0o700);
         let path = folder.join("s");
         std::fs::write(&path, "somebody's file").expect("writing");
-        let refused = LocalSocket::listen(&path, false).map(drop).unwrap_err();
+        let refused = LocalSocket::listen(&path, For::Us).map(drop).unwrap_err();
         assert!(refused.contains("no socket"), "{refused}");
         assert_eq!(std::fs::read(&path).expect("it is still there"), b"somebody's file");
         std::fs::remove_file(&path).expect("removing");
-        let first = LocalSocket::listen(&path, false).expect("listening");
-        let refused = LocalSocket::listen(&path, false).map(drop).unwrap_err();
+        let first = LocalSocket::listen(&path, For::Us).expect("listening");
+        let refused = LocalSocket::listen(&path, For::Us).map(drop).unwrap_err();
         assert!(refused.contains("another oriond listens"), "{refused}");
         let LocalSocket { listener, identity, .. } = first;
         drop(listener);
         // Dead now, and replaced; the first one's end does not concern the second one's socket.
-        let second = LocalSocket::listen(&path, false).expect("listening");
+        let second = LocalSocket::listen(&path, For::Us).expect("listening");
         let late = LocalSocket { path: path.clone(), listener: second.listener.try_clone().unwrap(), identity };
         if late.identity != second.identity {
             late.remove();

@@ -8,11 +8,12 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use super::contract::{Listener, Prepare, Visitor};
 use crate::engine::peer::Peer;
 use crate::engine::settings::Settings;
-pub use local_socket::LocalSocket;
+pub use local_socket::{For, LocalSocket};
 
 pub fn open(settings: &Settings) -> Result<Vec<Box<dyn Listener>>, String> {
     let Some(path) = &settings.socket else { return Ok(Vec::new()) };
-    Ok(vec![Box::new(LocalSocket::listen(path, settings.token.is_some() || settings.pool.is_some())?)])
+    let is_for_all = settings.token.is_some() || settings.pool.is_some();
+    Ok(vec![Box::new(LocalSocket::listen(path, if is_for_all { For::All } else { For::Us })?)])
 }
 
 impl Listener for LocalSocket {

@@ -9,7 +9,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
 use super::contract::{Listener, Prepare, Visitor};
-use super::shm::LocalSocket;
+use super::shm::{For, LocalSocket};
 use super::tcp;
 use crate::engine::peer::{Machine, Peer};
 use crate::engine::security::Security;
@@ -33,7 +33,7 @@ pub fn open(settings: &Settings) -> Result<Vec<Box<dyn Listener>>, String> {
                 Box::new(OfSystem { socket, port: *port, security })
             }
             Machines::Socket(path, port) => {
-                let socket = LocalSocket::listen(path, settings.asks_who_comes());
+                let socket = LocalSocket::listen(path, if settings.asks_who_comes() { For::All } else { For::Us });
                 let socket = socket.map_err(|why| format!("--vsock: {why}"))?;
                 Box::new(OfHypervisor { socket, port: *port, number, security })
             }
