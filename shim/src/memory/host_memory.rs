@@ -30,7 +30,7 @@ use crate::session::route::is_of;
 use crate::state::address_map::MemoryKind;
 use crate::state::heap::{PAGE, Region};
 use crate::state::host_memory::{BLOCK, Moved, Pages};
-use crate::state::memory_file::MemoryFile;
+use crate::state::memory_file::{Mapped, MemoryFile};
 use crate::state::process::state;
 use crate::state::session::Session;
 
@@ -222,6 +222,8 @@ pub fn move_in(s: &'static Session, moved: &mut Moved, first: u64, bytes: u64) -
              ranges"
         )
     })?;
+    // For a child that is forked, too, where there may be nothing to be asked any more.
+    let _ = look_of(&s.memory_file, s.heap);
     let align = if bytes >= BLOCK { BLOCK } else { PAGE };
     let range = take(s, bytes, align).map_err(|_| "the session's host heap has no room for it".to_owned())?;
     if !can_map_again(s, range) {
@@ -414,29 +416,46 @@ impl Part {
 }
 
 /// What of a mapping is that of a range of the heap which was moved to `first`.
-fn part_of(file: &MemoryFile, mapping: &Mapping, first: u64, range: HeapRange) -> Option<Part> {
+fn part_of(heap: &Mapped, mapping: &Mapping, first: u64, range: HeapRange) -> Option<Part> {
     let part = Part { at: mapping.start, bytes: mapping.end - mapping.start, protection: mapping.protection() };
     let part = part.within(first, range.bytes)?;
     let offset = mapping.offset + (part.at - mapping.start);
-    let is_it = mapping.is_shared && file.is(mapping.device, mapping.inode);
-    (is_it && offset == file.heap_at + range.offset + (part.at - first)).then_some(part)
+    let is_it = mapping.is_shared && (mapping.device, mapping.inode) == (heap.device, heap.inode);
+    (is_it && offset == heap.heap_at + range.offset + (part.at - first)).then_some(part)
+}
+
+/// How mappings of the heap look, by the one that there has always been.
+fn look_of(file: &MemoryFile, heap: Heap) -> Option<Mapped> {
+    if let Some(known) = file.mapped.get() {
+        return Some(*known);
+    }
+    let (at, mut found) = (heap.base() as u64, None);
+    mappings::each(at, at + 1, |mapping| {
+        let heap_at = mapping.offset + (at - mapping.start);
+        found = Some(Mapped { device: mapping.device, inode: mapping.inode, heap_at });
+    })
+    .ok()?;
+    found.map(|found| *file.mapped.get_or_init(|| found))
 }
 
 fn parts_of(s: &Session, first: u64, range: HeapRange) -> Vec<Part> {
     let mut parts: Vec<Part> = Vec::new();
+    let all = Part { at: first, bytes: range.bytes, protection: libc::PROT_READ | libc::PROT_WRITE };
+    let look = look_of(&s.memory_file, s.heap);
     let asked = mappings::each(first, first + range.bytes, |mapping| {
-        match (parts.last_mut(), part_of(&s.memory_file, mapping, first, range)) {
+        let part = look.as_ref().and_then(|look| part_of(look, mapping, first, range));
+        match (parts.last_mut(), part) {
             (Some(last), Some(part)) if (last.at + last.bytes, last.protection) == (part.at, part.protection) => {
                 last.bytes += part.bytes;
             }
             (_, part) => parts.extend(part),
         }
     });
-    if asked.is_err() && is_mapped(first, first + range.bytes) {
+    match asked.is_err() || look.is_none() {
         // After chroot, or in a sandbox that opens no files: nobody can say whether they are what they were.
-        return vec![Part { at: first, bytes: range.bytes, protection: libc::PROT_READ | libc::PROT_WRITE }];
+        true if is_mapped(first, first + range.bytes) => vec![all],
+        _ => parts,
     }
-    parts
 }
 
 /// Whether pages from `first` to `last` still are those of a range that was moved to `at`, for reading and writing.
@@ -447,13 +466,13 @@ pub fn is_still_there(s: &Session, at: u64, range: HeapRange, first: u64, last: 
 
 /// Whether the application has some of a range that was moved to `first` at another address, where nobody looks for it.
 fn is_elsewhere(s: &Session, first: u64, range: HeapRange) -> bool {
-    let (file, heap) = (&s.memory_file, s.heap.base() as u64);
-    let known = [(heap, s.heap.bytes()), (first, range.bytes)];
-    let in_file = file.heap_at + range.offset;
+    let Some(look) = look_of(&s.memory_file, s.heap) else { return true };
+    let known = [(s.heap.base() as u64, s.heap.bytes()), (first, range.bytes)];
+    let in_file = look.heap_at + range.offset;
     let mut is_there = false;
     let asked = mappings::each(0, u64::MAX, |mapping| {
         let end = mapping.offset + (mapping.end - mapping.start);
-        is_there |= file.is(mapping.device, mapping.inode)
+        is_there |= (mapping.device, mapping.inode) == (look.device, look.inode)
             && mapping.offset < in_file + range.bytes
             && in_file < end
             && !known.iter().any(|(at, bytes)| (*at..at + bytes).contains(&mapping.start));
@@ -592,10 +611,11 @@ pub fn in_forked_child(s: &Session, moved: &[MovedRange]) {
         let MovedRange { at, range } = *range;
         let own = |part: Part| make_childs_own(s, part, range.offset + (part.at - at));
         // What the parent has unmapped, or has mapped there since, is not touched.
+        let look = s.memory_file.mapped.get();
         let asked = mappings::each(at, at + range.bytes, |mapping| {
-            part_of(&s.memory_file, mapping, at, range).into_iter().for_each(own);
+            look.and_then(|look| part_of(look, mapping, at, range)).into_iter().for_each(own);
         });
-        if asked.is_err() {
+        if asked.is_err() || look.is_none() {
             own(Part { at, bytes: range.bytes, protection: libc::PROT_READ | libc::PROT_WRITE });
         }
     }

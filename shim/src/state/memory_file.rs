@@ -4,6 +4,7 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
+use std::sync::OnceLock;
 
 use orion_ring::Memory;
 
@@ -11,7 +12,19 @@ use orion_ring::Memory;
 pub struct MemoryFile {
     pub fd: RawFd,
     is: Identity,
+    /// How its mappings look to who asks what is mapped where: unlike its descriptor where it is a device's. Known once
+    /// somebody had to know it, and if the system tells that.
+    pub mapped: OnceLock<Mapped>,
     /// Where in it the heap begins.
+    pub heap_at: u64,
+}
+
+/// What a mapping of the heap's is told to be of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mapped {
+    pub device: u64,
+    pub inode: u64,
+    /// Where the heap begins: in the file, or in the address space of the machine where the file is a device's.
     pub heap_at: u64,
 }
 
@@ -39,16 +52,11 @@ impl Identity {
 impl MemoryFile {
     pub fn of(memory: &Memory) -> io::Result<MemoryFile> {
         let fd = memory.fd().as_raw_fd();
-        Ok(MemoryFile { fd, is: Identity::of(fd)?, heap_at: memory.heap_at() })
+        Ok(MemoryFile { fd, is: Identity::of(fd)?, heap_at: memory.heap_at(), mapped: OnceLock::new() })
     }
 
     /// Whether its descriptor still is this file's.
     pub fn is_open(&self) -> bool {
         Identity::of(self.fd).is_ok_and(|is| is == self.is)
-    }
-
-    /// Whether a file's device and inode are this one's.
-    pub fn is(&self, device: u64, inode: u64) -> bool {
-        (device, inode) == (self.is.device, self.is.inode)
     }
 }

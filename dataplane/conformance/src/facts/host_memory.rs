@@ -12,6 +12,7 @@ use orion_cuda::sys::*;
 
 use crate::driver::Cuda;
 use crate::fact::{Verdict, answers, facts, holds, ok, same};
+use crate::facts::thread::in_a_fork;
 use crate::lab::{as_void, comes_to_hold, counter, counter_argument, read, tally, write};
 
 facts! { pinned:
@@ -43,6 +44,7 @@ facts! { pinned:
         unregistering_unknown_memory_is_not_registered,
         registering_nothing_is_invalid_value,
         memory_can_be_registered_again,
+        what_was_registered_is_the_processs_own_and_needs_room_no_longer,
         registered_memory_needs_no_room_for_twice.not_in_a_crowd("others allocate while the process may not grow"),
         memory_is_registered_also_where_no_file_can_be_opened
             .alone()
@@ -626,6 +628,27 @@ fn memory_can_be_registered_again(cu: &'static Cuda) -> Verdict {
         ok!(cu.cuMemHostUnregister(pages.address));
         same!(read::<u32>(pages.address), round);
     }
+    Ok(())
+}
+
+/// More of it, one after the other, than a small server sets aside for memory that is registered at once.
+fn what_was_registered_is_the_processs_own_and_needs_room_no_longer(cu: &'static Cuda) -> Verdict {
+    let pages = Pages::new(8 << 20);
+    let last = pages.address.wrapping_byte_add(pages.bytes - 4);
+    for round in 0..150u32 {
+        write(pages.address, round);
+        write(last, round);
+        ok!(cu.cuMemHostRegister_v2(pages.address, pages.bytes, 0));
+        ok!(cu.cuMemHostUnregister(pages.address));
+        same!([read::<u32>(pages.address), read(last)], [round, round]);
+    }
+    let child = || {
+        write(pages.address, 99u32);
+        write(last, 99u32);
+        3
+    };
+    same!(in_a_fork(child)?, 3);
+    same!([read::<u32>(pages.address), read(last)], [149, 149]);
     Ok(())
 }
 

@@ -268,7 +268,7 @@ fn a_thread_that_ends_leaves_its_work_running(cu: &'static Cuda) -> Verdict {
 }
 
 /// Forks; the child answers `child` as its exit status.
-fn in_a_fork(child: impl FnOnce() -> i32) -> Result<i32, String> {
+pub fn in_a_fork(child: impl FnOnce() -> i32) -> Result<i32, String> {
     // SAFETY: the child calls only what the fact is about and then _exit, never back into this program.
     let process = unsafe { libc::fork() };
     if process == 0 {
