@@ -5,18 +5,25 @@
    registered grown     has realloc make it larger while it is registered
    registered beside    registers pieces of one page, as an allocator gives them out, and has a kernel write to them
    registered variables registers those of this program
-   registered many      registers twelve thousand ranges at a time */
+   registered many      registers twelve thousand ranges at a time
+   registered WAY old   the same on a kernel that is asked what is mapped by reading all of it (Linux before 6.11) */
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -241,10 +248,29 @@ static void many(void) {
         want(all(memory + i * PAGE, i, PAGE), "the bytes of a page", i);
 }
 
+/* PROCMAP_QUERY is no ioctl of such a kernel's. */
+static void make_old(void) {
+    enum { QUERY = (int)0xc0686611 };
+    struct sock_filter lines[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_ioctl, 0, 3),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[1])),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)QUERY, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOTTY),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog filter = {sizeof lines / sizeof *lines, lines};
+    want(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0, "prctl", errno);
+    want(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0, "a filter", errno);
+    want(ioctl(0, QUERY, NULL) == -1 && errno == ENOTTY, "the filter", errno);
+}
+
 int main(int count, char **words) {
     library = dlopen("libcuda.so.1", RTLD_NOW);
-    if (!library || count != 2) {
-        fprintf(stderr, "%s\n", library ? "registered changed|grown|beside|variables|many" : dlerror());
+    if (library && count == 3 && !strcmp(words[2], "old"))
+        make_old();
+    else if (!library || count != 2) {
+        fprintf(stderr, "%s\n", library ? "registered changed|grown|beside|variables|many [old]" : dlerror());
         return 2;
     }
     int (*init)(unsigned) = function("cuInit");

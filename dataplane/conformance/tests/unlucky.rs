@@ -152,8 +152,10 @@ fn registered_memory_may_be_unmapped_replaced_and_made_larger_and_there_may_be_t
     let made = made.expect("there is a C compiler");
     assert!(made.status.success(), "{made:?}");
     for transport in ["shm", "tcp"] {
-        for way in ["changed", "grown", "beside", "variables", "many"] {
-            let output = orion::command(transport, &program, &[way]).output().expect("orion-run starts");
+        let ways = ["changed", "grown", "beside", "variables", "many", "changed old", "grown old", "beside old"];
+        for way in ways {
+            let words: Vec<&str> = way.split(' ').collect();
+            let output = orion::command(transport, &program, &words).output().expect("orion-run starts");
             let said = String::from_utf8_lossy(&output.stdout);
             let complaint = orion::complaint(&output);
             assert!(output.status.success() && said == "right\n", "{way} over {transport}: {said}{complaint}");

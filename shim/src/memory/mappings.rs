@@ -43,11 +43,21 @@ impl Mapping<'_> {
 pub fn each(first: u64, last: u64, mut tell: impl FnMut(&Mapping<'_>)) -> io::Result<()> {
     let maps = File::open(PATH)?;
     match asked(&maps, first, last, &mut tell) {
-        Err(e) if matches!(e.raw_os_error(), Some(libc::ENOTTY | libc::EPERM | libc::ENOSYS)) => {
-            in_text(maps, first, last, tell)
-        }
+        Err(e) if is_no_answer(&e) => in_text(maps, first, last, tell),
         answer => answer,
     }
+}
+
+/// As [`each`], where that takes no reading of a text. Nothing where it does.
+pub fn each_if_asked(first: u64, last: u64, mut tell: impl FnMut(&Mapping<'_>)) -> Option<io::Result<()>> {
+    match File::open(PATH).and_then(|maps| asked(&maps, first, last, &mut tell)) {
+        Err(e) if is_no_answer(&e) => None,
+        answer => Some(answer),
+    }
+}
+
+fn is_no_answer(e: &io::Error) -> bool {
+    matches!(e.raw_os_error(), Some(libc::ENOTTY | libc::EPERM | libc::ENOSYS))
 }
 
 /// Paths may be so long; the rest of longer ones is left out.
