@@ -27,22 +27,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "driver.h"
+
 enum { PAGE = 4096, BYTES = 1 << 20 };
 
-static void *library;
 static int (*copy_up)(uint64_t, const void *, size_t), (*copy_down)(void *, uint64_t, size_t);
 static int (*pin)(void **, size_t, unsigned), (*register_)(void *, size_t, unsigned), (*unregister)(void *);
-static int (*device_pointer)(uint64_t *, void *, unsigned);
+static int (*device_pointer)(uint64_t *, void *, unsigned), (*synchronize)(void);
 static uint64_t place;
-
-static void *function(const char *name) {
-    void *found = dlsym(library, name);
-    if (!found) {
-        fprintf(stderr, "there is no %s\n", name);
-        exit(2);
-    }
-    return found;
-}
 
 static void want(int is_right, const char *what, int which) {
     if (!is_right) {
@@ -160,14 +152,19 @@ static const char *const IMAGE =
     "  ld.param.u64 %p, [at]; ld.param.u32 %a, [more];\n"
     "  ld.u32 %b, [%p]; add.u32 %b, %b, %a; st.u32 [%p], %b; ret;\n}\n";
 
-static void beside(void) {
-    enum { PIECES = 8, PIECE_BYTES = 400 };
+/* Adds to the word at an address. */
+static int add(uint64_t at, unsigned more) {
+    static void *kernel;
     int (*load)(void **, const void *) = function("cuModuleLoadData");
     int (*find)(void **, void *, const char *) = function("cuModuleGetFunction");
     int (*launch)() = function("cuLaunchKernel");
-    int (*synchronize)(void) = function("cuCtxSynchronize");
-    void *module, *add;
-    want(load(&module, IMAGE) == 0 && find(&add, module, "add") == 0, "loading", 0);
+    void *module, *arguments[] = {&at, &more};
+    want(kernel || (load(&module, IMAGE) == 0 && find(&kernel, module, "add") == 0), "loading", 0);
+    return launch(kernel, 1, 1, 1, 1, 1, 1, 0, NULL, arguments, NULL);
+}
+
+static void beside(void) {
+    enum { PIECES = 8, PIECE_BYTES = 400 };
     char *page = mapped(PAGE, -1, NULL);
     unsigned *piece[PIECES];
     /* They come and go in another order each time; what is between them is nobody's. */
@@ -186,8 +183,7 @@ static void beside(void) {
                 unsigned *at = piece[(5 * i + round) % PIECES], more = i + 1;
                 uint64_t found = 0;
                 want(device_pointer(&found, at, 0) == 0 && found == (uintptr_t)at, "a device pointer", i);
-                void *arguments[] = {&found, &more};
-                want(launch(add, 1, 1, 1, 1, 1, 1, 0, NULL, arguments, NULL) == 0, "launching", i);
+                want(add(found, more) == 0, "launching", i);
             }
             want(synchronize() == 0, "synchronizing", gone);
             want(unregister(piece[(5 * gone + round) % PIECES]) == 0, "unregistering", gone);
@@ -204,18 +200,11 @@ static unsigned with_values[3 * PAGE] = {1, 2, 3}, without[3 * PAGE];
 
 /* One kernel, of which it is told why it cannot be. */
 static void variables(void) {
-    int (*load)(void **, const void *) = function("cuModuleLoadData");
-    int (*find)(void **, void *, const char *) = function("cuModuleGetFunction");
-    int (*launch)() = function("cuLaunchKernel");
-    int (*synchronize)(void) = function("cuCtxSynchronize");
-    void *module, *add;
-    want(load(&module, IMAGE) == 0 && find(&add, module, "add") == 0, "loading", 0);
     unsigned *all_of[] = {without, with_values};
     for (unsigned i = 0; i < 2; i++) {
-        unsigned *at = all_of[i] + PAGE, more = 5;
+        unsigned *at = all_of[i] + PAGE;
         want(register_(at, PAGE, 2) == 0 && copies((char *)at), "registering", i);
-        void *arguments[] = {&at, &more};
-        want(launch(add, 1, 1, 1, 1, 1, 1, 0, NULL, arguments, NULL) == 0, "a kernel", i);
+        want(add((uintptr_t)at, 5) == 0, "a kernel", i);
         int code = synchronize();
         want((code == 0 && at[0] == 5) || (code == 700 && at == with_values + PAGE), "what came of it", code);
     }
@@ -283,6 +272,7 @@ int main(int count, char **words) {
     register_ = function("cuMemHostRegister_v2");
     unregister = function("cuMemHostUnregister");
     device_pointer = function("cuMemHostGetDevicePointer_v2");
+    synchronize = function("cuCtxSynchronize");
     void *context = NULL;
     if (init(0) || retain(&context, 0) || set_current(context) || allocate(&place, PAGE))
         return 4;

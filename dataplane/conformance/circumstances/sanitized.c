@@ -5,16 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static void *library;
-
-static void *function(const char *name) {
-    void *found = dlsym(library, name);
-    if (!found) {
-        fprintf(stderr, "there is no %s\n", name);
-        exit(2);
-    }
-    return found;
-}
+#include "driver.h"
 
 int main(void) {
     library = dlopen("libcuda.so.1", RTLD_NOW);

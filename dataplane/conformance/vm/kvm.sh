@@ -41,13 +41,7 @@ done
 cat >"$work/inside" <<END
 dmesg | grep -o 'Hypervisor detected: KVM' || exit 9
 export LD_LIBRARY_PATH=/lib/orion ORION_TOKEN_FILE=/orion/token ORION_SERVER
-for device in /sys/bus/pci/devices/*; do
-    [ "\$(cat \$device/vendor)-\$(cat \$device/device)" = 0x1af4-0x1110 ] || continue
-    case \$(stat -c %s \$device/resource2) in
-        $((1 << 30))) bell=ivshmem:\${device##*/} ;;
-        $((256 << 20))) plain=ivshmem:\${device##*/} ;;
-    esac
-done
+$(cat "$root/dataplane/conformance/vm/devices.sh")
 for server in \$bell \$plain vsock:2:7411; do
     ORION_VERBOSE=1 orion-run --server \$server -- /bin/vector_add.static >/tmp/printed 2>&1 ||
         { cat /tmp/printed; exit 10; }

@@ -81,13 +81,7 @@ serve plain "--guest /"
 
 cat >"$work/script" <<END
 export LD_LIBRARY_PATH=/lib/orion ORION_SERVER ORION_VERBOSE=1
-for device in /sys/bus/pci/devices/*; do
-    [ "\$(cat \$device/vendor)-\$(cat \$device/device)" = 0x1af4-0x1110 ] || continue
-    case \$(stat -c %s \$device/resource2) in
-        $((1 << 30))) bell=ivshmem:\${device##*/} ;;
-        $((256 << 20))) plain=ivshmem:\${device##*/} ;;
-    esac
-done
+$(cat "$root/dataplane/conformance/vm/devices.sh")
 echo "doorbell is \$bell, plain is \$plain"
 for server in \$bell \$plain; do
     orion-run --server \$server -- /bin/vector_add.static >/tmp/printed 2>&1 || { cat /tmp/printed; exit 10; }

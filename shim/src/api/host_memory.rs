@@ -175,11 +175,12 @@ pub unsafe fn cuMemHostRegister_v2(p: *mut c_void, bytes: usize, flags: u32) -> 
             None => {}
         }
         let (first, last) = (page_of(base), end.next_multiple_of(PAGE));
-        let shared_pages = moved_at(&mut moved, last - PAGE).map(|(at, pages)| (at, *pages));
-        let overlaps = shared_pages.is_some() || moved_at(&mut moved, first).is_some();
+        // Pages that were moved for other memory that is registered, among these.
+        let before = moved.range(..last).next_back().map(|(at, pages)| (*at, *pages));
+        let before = before.filter(|(at, pages)| at + pages.range.bytes > first);
         let backing = match backing_of(first, last)? {
-            // Whatever they look like.
-            Backing::Shared | Backing::Other if overlaps => Backing::Private,
+            // They are the heap's, whatever they look like.
+            Backing::Shared | Backing::Other if before.is_some() => Backing::Private,
             backing => backing,
         };
         if backing == Backing::ReadOnly && flags & CU_MEMHOSTREGISTER_READ_ONLY == 0 {
@@ -200,16 +201,9 @@ pub unsafe fn cuMemHostRegister_v2(p: *mut c_void, bytes: usize, flags: u32) -> 
             }
         }
         if backing == Backing::Private {
-            let found = match shared_pages {
-                // The others of these pages are moved already, for memory that is registered beside this.
-                Some((at, pages)) if at <= first => match join(s, &mut moved, at, first, last) {
-                    true => Ok((at, pages.range)),
-                    false => Err("its pages were registered before, and are something else now".to_owned()),
-                },
-                _ if overlaps => {
-                    Err("one of its pages has other memory that is registered, the rest has not".to_owned())
-                }
-                _ => move_in(s, &mut moved, first, last - first).map(|range| {
+            let found = match before {
+                Some((at, pages)) => join(s, &mut moved, (at, pages), first, last).map(|()| (at, pages.range)),
+                None => move_in(s, &mut moved, first, last - first).map(|range| {
                     moved.insert(first, Pages { range, registrations: 1 });
                     (first, range)
                 }),
@@ -237,12 +231,19 @@ pub unsafe fn cuMemHostRegister_v2(p: *mut c_void, bytes: usize, flags: u32) -> 
     })())
 }
 
-/// Has pages that were moved to `at` serve memory from `first` to `last`, too, if they still are what they were.
-fn join(s: &Session, moved: &mut Moved, at: u64, first: u64, last: u64) -> bool {
-    let Some((_, pages)) = moved_at(moved, first).filter(|(found, _)| *found == at) else { return false };
-    let joins = pages.registrations > 0 && is_still_there(s, at, pages.range, first, last);
-    pages.registrations += u32::from(joins);
-    joins
+/// Has pages that were moved to `at` serve memory from `first` to `last`, too, or says why they cannot.
+fn join(s: &Session, moved: &mut Moved, (at, mut pages): (u64, Pages), first: u64, last: u64) -> Result<(), String> {
+    if first < at || at + pages.range.bytes < last {
+        return Err("some of its pages have other registered memory, and some have not; give it pages of its own \
+                    (posix_memalign), or register both at once"
+            .to_owned());
+    }
+    if pages.registrations == 0 || !is_still_there(s, at, pages.range, first, last) {
+        return Err("its pages had other registered memory, and are something else now".to_owned());
+    }
+    pages.registrations += 1;
+    moved.insert(at, pages);
+    Ok(())
 }
 
 /// # Safety

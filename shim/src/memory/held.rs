@@ -14,8 +14,10 @@
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::RawFd;
-use std::sync::{Mutex, PoisonError};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use orion_transport::kept::Kept;
 
 use crate::state::heap::PAGE;
 
@@ -36,7 +38,7 @@ const WRITE_PROTECT_ON: u64 = 1;
 /// that wrote there would wait for itself.
 pub struct Held {
     range: [u64; 2],
-    faults: RawFd,
+    faults: Arc<Kept>,
     // Last: only then a handler may run.
     _signals: SignalsBlocked,
 }
@@ -47,12 +49,12 @@ impl Held {
     /// held.
     pub unsafe fn hold(at: u64, len: u64) -> io::Result<Held> {
         // SAFETY: the caller's promise.
-        unsafe { Held::hold_by(&KEPT, at, len) }
+        unsafe { Held::hold_by(&KEEPER, at, len) }
     }
 
     /// # Safety
     /// As [`Held::hold`].
-    unsafe fn hold_by(kept: &Keeper, at: u64, len: u64) -> io::Result<Held> {
+    unsafe fn hold_by(keeper: &Keeper, at: u64, len: u64) -> io::Result<Held> {
         // What nobody has ever touched is not protected. Linux has that call since 5.14.
         // SAFETY: the caller's promise.
         if unsafe { libc::madvise(at as *mut libc::c_void, len as usize, libc::MADV_POPULATE_READ) } != 0 {
@@ -62,14 +64,10 @@ impl Held {
             }
         }
         let signals = SignalsBlocked::block();
-        let register = |faults| ask(faults, REGISTER, &mut [at, len, REGISTER_WRITE_PROTECTED, 0]);
-        let faults = kept.kept().and_then(|faults| register(faults).map(|()| faults)).or_else(|_| {
-            // There is none yet, or the application has closed what is not its own.
-            let faults = kept.open()?;
-            register(faults).map(|()| faults)
-        })?;
+        let faults = keeper.faults()?;
+        ask(&faults, REGISTER, &mut [at, len, REGISTER_WRITE_PROTECTED, 0])?;
         let held = Held { range: [at, len], faults, _signals: signals };
-        ask(held.faults, WRITE_PROTECT, &mut [at, len, WRITE_PROTECT_ON, 0])?;
+        ask(&held.faults, WRITE_PROTECT, &mut [at, len, WRITE_PROTECT_ON, 0])?;
         Ok(held)
     }
 }
@@ -79,80 +77,53 @@ impl Drop for Held {
     fn drop(&mut self) {
         let [at, len] = self.range;
         // Where the exchange has not come about; else nothing of it is there any more.
-        let _ = ask(self.faults, UNREGISTER, &mut [at, len, 0, 0]);
-        let _ = ask(self.faults, WAKE, &mut [at, len, 0, 0]);
+        let _ = ask(&self.faults, UNREGISTER, &mut [at, len, 0, 0]);
+        let _ = ask(&self.faults, WAKE, &mut [at, len, 0, 0]);
     }
 }
 
 /// The process's descriptor that can write-protect. It stays open: to close one the kernel looks at each mapping that
 /// there is, and of these each registered range makes one or two. With 5,000 that was half of the time.
-static KEPT: Keeper = Keeper(Mutex::new(None));
+static KEEPER: Keeper = Keeper(Mutex::new(None));
 
-struct Keeper(Mutex<Option<Kept>>);
-
-struct Kept {
-    number: RawFd,
-    is: Identity,
-}
-
-/// The application may close any number, and open something else by it. A forked child has another process's.
-#[derive(PartialEq, Eq)]
-struct Identity {
-    process: u32,
-    device: u64,
-    inode: u64,
-}
-
-impl Identity {
-    fn of(number: RawFd) -> io::Result<Identity> {
-        // SAFETY: an all-zero stat is valid, and valid for writes; the number may be any.
-        unsafe {
-            let mut stat: libc::stat = std::mem::zeroed();
-            match libc::fstat(number, &mut stat) {
-                0 => Ok(Identity { process: std::process::id(), device: stat.st_dev, inode: stat.st_ino }),
-                _ => Err(io::Error::last_os_error()),
-            }
-        }
-    }
-}
+/// A forked child has its parent's, which is of the parent's memory.
+struct Keeper(Mutex<Option<(u32, Arc<Kept>)>>);
 
 impl Keeper {
-    fn kept(&self) -> io::Result<RawFd> {
-        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_it = |kept: &&Kept| Identity::of(kept.number).is_ok_and(|is| is == kept.is);
-        kept.as_ref().filter(is_it).map(|kept| kept.number).ok_or_else(|| io::ErrorKind::NotFound.into())
-    }
-
-    /// A descriptor that can write-protect: shared memory too where the kernel can (5.19).
-    fn open(&self) -> io::Result<RawFd> {
-        let open = |flags: libc::c_int| {
-            // SAFETY: a plain call.
-            match unsafe { libc::syscall(libc::SYS_userfaultfd, flags | libc::O_CLOEXEC | libc::O_NONBLOCK) } {
-                number if number < 0 => Err(io::Error::last_os_error()),
-                number => Ok(number as RawFd),
-            }
-        };
-        let number = open(0).or_else(|_| open(USER_MODE_ONLY))?;
-        let api = |features| ask(number, API, &mut [API_VERSION, features, 0, 0]);
-        let made = api(FEATURE_WRITE_PROTECTED | FEATURE_SHARED_MEMORY).or_else(|_| api(FEATURE_WRITE_PROTECTED));
-        match made.and_then(|()| Identity::of(number)) {
-            Ok(is) => {
-                *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Kept { number, is });
-                Ok(number)
-            }
-            Err(e) => {
-                // SAFETY: opened above, and known to nobody.
-                unsafe { libc::close(number) };
-                Err(e)
-            }
+    /// The one that is there, or a new one where the application has closed it.
+    fn faults(&self) -> io::Result<Arc<Kept>> {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let here = std::process::id();
+        if let Some((process, faults)) = kept.as_ref()
+            && *process == here
+            && faults.is_there()
+        {
+            return Ok(faults.clone());
         }
+        let faults = Arc::new(Kept::from(open()?));
+        *kept = Some((here, faults.clone()));
+        Ok(faults)
     }
+}
+
+/// A descriptor that can write-protect: shared memory too where the kernel can (5.19).
+fn open() -> io::Result<OwnedFd> {
+    let open = |flags: libc::c_int| {
+        // SAFETY: a plain call; the descriptor is ours alone.
+        let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, flags | libc::O_CLOEXEC | libc::O_NONBLOCK) };
+        // SAFETY: as above.
+        if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) }) }
+    };
+    let faults = open(0).or_else(|_| open(USER_MODE_ONLY))?;
+    let api = |features| ask(&faults, API, &mut [API_VERSION, features, 0, 0]);
+    api(FEATURE_WRITE_PROTECTED | FEATURE_SHARED_MEMORY).or_else(|_| api(FEATURE_WRITE_PROTECTED))?;
+    Ok(faults)
 }
 
 /// The kernel's structures are two to four words.
-fn ask(faults: RawFd, request: libc::c_ulong, words: &mut [u64; 4]) -> io::Result<()> {
+fn ask(faults: &OwnedFd, request: libc::c_ulong, words: &mut [u64; 4]) -> io::Result<()> {
     // SAFETY: as many words as any of the requests above reads and writes.
-    let answer = unsafe { libc::ioctl(faults, request as _, words.as_mut_ptr()) };
+    let answer = unsafe { libc::ioctl(faults.as_raw_fd(), request as _, words.as_mut_ptr()) };
     if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
@@ -198,8 +169,7 @@ mod tests {
                 return println!("left out: no userfaultfd: {why}");
             }
         };
-        // SAFETY: a plain call; the descriptor is closed below.
-        let theirs = unsafe { libc::dup(held.faults) };
+        let theirs = held.faults.try_clone().expect("a descriptor");
         static WRITTEN: AtomicBool = AtomicBool::new(false);
         let writer = std::thread::spawn(move || {
             // SAFETY: a byte of the page above.
@@ -214,8 +184,7 @@ mod tests {
             assert!(begun.elapsed() < Duration::from_secs(10), "it waits for ever");
             std::thread::sleep(Duration::from_millis(1));
         }
-        // SAFETY: this test's own.
-        unsafe { libc::close(theirs) };
+        drop(theirs);
         writer.join().expect("it ends");
     }
 
@@ -232,10 +201,10 @@ mod tests {
             assert!(std::env::var_os("ORION_TESTS_INSIST").is_none(), "no userfaultfd");
             return println!("left out: no userfaultfd");
         };
-        let number = held.faults;
+        let number = held.faults.as_raw_fd();
         drop(held);
         let again = hold().expect("as before");
-        assert_eq!(again.faults, number, "it is kept");
+        assert_eq!(again.faults.as_raw_fd(), number, "it is kept");
         drop(again);
         // SAFETY: nobody else has this number.
         unsafe {
@@ -244,6 +213,12 @@ mod tests {
             libc::close(other);
         }
         let anew = hold().expect("as before");
-        assert_ne!(anew.faults, number, "that is something else now");
+        assert_ne!(anew.faults.as_raw_fd(), number, "that is something else now");
+        drop(anew);
+        // What cannot be held is no reason for another one.
+        let kept = keeper.faults().expect("it is kept").as_raw_fd();
+        // SAFETY: a range in which nothing is written, for nothing of it can be held.
+        assert!(unsafe { Held::hold_by(&keeper, Held::hold_by as *const () as u64 / PAGE * PAGE, PAGE) }.is_err());
+        assert_eq!(keeper.faults().expect("it is kept").as_raw_fd(), kept);
     }
 }

@@ -438,6 +438,7 @@ fn look_of(file: &MemoryFile, heap: Heap) -> Option<Mapped> {
     found.map(|found| *file.mapped.get_or_init(|| found))
 }
 
+/// What of a range that was moved to `first` still is there.
 fn parts_of(s: &Session, first: u64, range: HeapRange) -> Vec<Part> {
     let mut parts: Vec<Part> = Vec::new();
     let all = Part { at: first, bytes: range.bytes, protection: libc::PROT_READ | libc::PROT_WRITE };

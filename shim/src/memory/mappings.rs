@@ -9,7 +9,7 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::AsRawFd;
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 const PATH: &str = "/proc/self/maps";
@@ -236,12 +236,15 @@ fn parse(line: &[u8]) -> Option<Mapping<'_>> {
 
 /// How many mappings there are, as far as is known.
 struct Count {
-    /// When they were counted, and what has come since, at most.
-    counted: Option<(Instant, u64)>,
+    at: Instant,
+    /// Then, and what has come since, at most.
+    counted: u64,
     since: u64,
+    /// That the system allows.
+    most: u64,
 }
 
-static COUNT: Mutex<Count> = Mutex::new(Count { counted: None, since: 0 });
+static COUNT: Mutex<Option<Count>> = Mutex::new(None);
 
 /// Counting ten thousand takes ten milliseconds.
 const COUNTED_FOR: Duration = Duration::from_secs(1);
@@ -249,22 +252,17 @@ const COUNTED_FOR: Duration = Duration::from_secs(1);
 /// Notes that so many mappings are about to be made, if there is room for them: the half of what the system lets a
 /// process have (`vm.max_map_count`) is the program's, for memory, files and threads. Else both numbers.
 pub fn take_room(more: u64) -> Result<(), (u64, u64)> {
-    let Ok(mut count) = COUNT.lock() else { return Ok(()) };
-    let most = most();
-    let now = |count: &Count| count.counted.map(|(_, counted)| counted + count.since + more);
-    if now(&count).is_none_or(|now| now > most / 2)
-        && count.counted.is_none_or(|(then, _)| then.elapsed() > COUNTED_FOR)
+    let mut count = COUNT.lock().unwrap_or_else(PoisonError::into_inner);
+    let is_full = |count: &Count| count.counted + count.since + more > count.most / 2;
+    let is_to_be_counted = |count: &Count| is_full(count) && count.at.elapsed() > COUNTED_FOR;
+    if count.as_ref().is_none_or(is_to_be_counted) {
         // Where nobody can count them nobody is kept from anything.
-        && let Ok(counted) = counted()
-    {
-        *count = Count { counted: Some((Instant::now(), counted)), since: 0 };
+        *count = counted().ok().map(|counted| Count { at: Instant::now(), counted, since: 0, most: most() });
     }
-    match now(&count) {
-        Some(now) if now > most / 2 => Err((now - more, most)),
-        _ => {
-            count.since += more;
-            Ok(())
-        }
+    match count.as_mut() {
+        Some(count) if is_full(count) => Err((count.counted + count.since, count.most)),
+        Some(count) => Ok(count.since += more),
+        None => Ok(()),
     }
 }
 

@@ -49,7 +49,7 @@ pub fn note(context: u64, code: CUresult) {
 /// On a GPU of its own a program's kernels would reach all that it has registered.
 fn hint() {
     for s in state().attachment.all() {
-        let unreached = s.host_memory.unreached.lock();
+        let unreached = s.host_memory.unreached.lock().clone();
         if let Some((base, why)) = unreached.first_key_value() {
             crate::say!(
                 "a kernel used an address that is none to it; it may be that of registered memory, of which {} ranges \
