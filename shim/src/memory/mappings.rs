@@ -261,7 +261,10 @@ pub fn take_room(more: u64) -> Result<(), (u64, u64)> {
     }
     match count.as_mut() {
         Some(count) if is_full(count) => Err((count.counted + count.since, count.most)),
-        Some(count) => Ok(count.since += more),
+        Some(count) => {
+            count.since += more;
+            Ok(())
+        }
         None => Ok(()),
     }
 }
