@@ -6,14 +6,17 @@
 #     --program FILE[=NAME]       a program, by name or path, into /bin, with every library that it is linked with
 #     --library NAME              a library that a program opens by itself (libibverbs.so.1, or a path, which it keeps)
 #     --file FILE[=PATH]          any other file, to the same path or to PATH
-#     --module NAME               a kernel module, loaded before SCRIPT runs, in this order, after what it depends on
+#     --module NAME               a kernel module, loaded before SCRIPT runs, in this order, after what it depends on;
+#                               NAME? where the kernel has one
+#     --suite NAME                the kernel of that suite of Debian's (trixie-backports) instead of this machine's, for
+#                               what Linux has learnt since
 #     --memory MIB                1024
 #     --seconds N                 what the machine may take, 170
 #     --qemu ARGUMENT             one more argument for QEMU
 #     --into FOLDER               boots nothing, and puts there what another has to boot: vmlinuz, initrd.gz and, for
 #                               the kernel's command line, append
 # Prints the machine's console, and has SCRIPT's status for its own. Needs Debian's qemu-system-x86, busybox-static,
-# cpio and kmod, and downloads a kernel once into .vm/ of the repository (70 MB; ORION_VM names another folder).
+# cpio and kmod, and downloads a kernel once into .vm/ of the repository (70 to 120 MB; ORION_VM names another folder).
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../../.." && pwd)
 vm=${ORION_VM:-$root/.vm}
@@ -21,7 +24,7 @@ vm=${ORION_VM:-$root/.vm}
 fail() { echo "vm: $*" >&2; exit 1; }
 
 usage="see the head of dataplane/conformance/vm/boot.sh"
-programs=() libraries=() files=() modules=() qemu=() memory_mib=1024 seconds=170 into=
+programs=() libraries=() files=() modules=() qemu=() memory_mib=1024 seconds=170 into= suite=
 while [ $# -gt 1 ]; do
     case $1 in
         --program) programs+=("$2") ;;
@@ -32,6 +35,7 @@ while [ $# -gt 1 ]; do
         --seconds) seconds=$2 ;;
         --qemu) qemu+=("$2") ;;
         --into) into=$2 ;;
+        --suite) suite=$2 ;;
         *) fail "$1 is no option; $usage" ;;
     esac
     shift 2
@@ -45,19 +49,56 @@ for tool in qemu-system-x86_64 busybox cpio gzip dpkg-deb depmod modprobe; do
         fail "$tool is missing; install Debian's qemu-system-x86, busybox-static, cpio and kmod"
 done
 
+# Packages that apt is asked for, unpacked into "$linux".
+unpack() {
+    (
+        cd "$linux" && "$@" download -qq "${packages[@]}" || exit
+        for file in *.deb; do dpkg-deb -x "$file" . || exit; done
+        rm -- *.deb
+    )
+}
+
+# Of this machine's suite. Modules and kernel are one package.
+own_kernel() {
+    packages=("$(apt-cache depends linux-image-amd64 | awk '/Depends: linux-image/ && !n++ { print $2 }')")
+    [ -n "${packages[0]}" ] || fail "apt knows no linux-image-amd64; run apt-get update"
+    unpack apt-get
+}
+
+# Of another suite, which apt is asked for with lists of their own. From 7.2 on Debian has modules and kernel apart.
+kernel_of_suite() {
+    local lists=$linux/apt
+    mkdir -p "$lists"/{lists,cache/archives}/partial
+    echo "deb http://deb.debian.org/debian $suite main" >"$lists/sources.list"
+    local own=(-o "Dir::Etc::sourcelist=$lists/sources.list" -o Dir::Etc::sourceparts=/dev/null
+        -o "Dir::State::lists=$lists/lists" -o "Dir::Cache=$lists/cache")
+    apt-get "${own[@]}" -qq update || fail "apt finds no Debian suite $suite"
+    local image
+    image=$(apt-cache "${own[@]}" depends linux-image-amd64 | awk '/Depends: linux-image/ && !n++ { print $2 }')
+    [ -n "$image" ] || fail "$suite has no linux-image-amd64"
+    packages=("$image" $(apt-cache "${own[@]}" depends "$image" |
+        awk '/Depends: linux-(base|binary|modules)-/ { print $2 }'))
+    unpack apt-get "${own[@]}"
+    rm -rf "$lists"
+}
+
+linux=$vm/${suite:-linux}
+kernel_file() {
+    compgen -G "$linux/boot/vmlinuz-*" || compgen -G "$linux/usr/lib/modules/*/vmlinuz" || true
+}
 # Two that begin together download it once.
-mkdir -p "$vm"
+mkdir -p "$linux"
 exec 9>"$vm/lock"
 flock 9
-if ! compgen -G "$vm/linux/boot/vmlinuz-*" >/dev/null; then
-    package=$(apt-cache depends linux-image-amd64 | awk '/Depends: linux-image/ && !n++ { print $2 }')
-    [ -n "$package" ] || fail "apt knows no linux-image-amd64; run apt-get update"
-    echo "downloading $package into $vm"
-    (cd "$vm" && apt-get download -qq "$package" && dpkg-deb -x linux-image-*.deb linux && rm linux-image-*.deb)
+if [ -z "$(kernel_file)" ]; then
+    echo "downloading a kernel into $linux"
+    if [ -n "$suite" ]; then kernel_of_suite; else own_kernel; fi
+    # Where depmod and modprobe look.
+    [ -e "$linux/lib" ] || ln -s usr/lib "$linux/lib"
 fi
-kernel=$(echo "$vm"/linux/boot/vmlinuz-*)
-version=${kernel##*/vmlinuz-}
-[ -e "$vm/linux/lib/modules/$version/modules.dep" ] || depmod -b "$vm/linux" "$version"
+kernel=$(kernel_file)
+version=$(basename "$linux"/lib/modules/*)
+[ -e "$linux/lib/modules/$version/modules.dep" ] || depmod -b "$linux" "$version"
 exec 9>&-
 
 work=$(mktemp -d)
@@ -100,8 +141,8 @@ for file in ${files[@]+"${files[@]}"}; do
 done
 # insmod's lines, in order; a module that is built in has none.
 for module in ${modules[@]+"${modules[@]}"}; do
-    modprobe -d "$vm/linux" -S "$version" --show-depends "$module" >"$work/depends" ||
-        fail "Linux $version has no module $module"
+    modprobe -d "$linux" -S "$version" --show-depends "${module%\?}" >"$work/depends" 2>"$work/why" ||
+        [[ "$module" == *\? ]] || fail "Linux $version has no module $module: $(cat "$work/why")"
     awk '$1 == "insmod" { print $2 }' "$work/depends"
 done | awk '!seen[$0]++' >"$work/modules"
 while read -r file; do

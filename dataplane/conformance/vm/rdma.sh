@@ -3,8 +3,11 @@
 # cannot make one.
 #   rdma.sh [PART…]    carrier: what oriond's carrier suite has for RDMA; pipe: the stream below it; facts: the driver's
 #                      facts through Orion; programs: some that nvcc has built; attack: the hostile client and the
-#                      hostile device, over RDMA alone; all of them by default (ORION_VM_FILTER, ORION_VM_FACTS,
-#                      ORION_ATTACK_SECONDS: other tests, other options of orion-facts, other than 60 seconds)
+#                      hostile device, over RDMA alone; all of these by default (ORION_VM_FILTER, ORION_VM_FACTS,
+#                      ORION_ATTACK_SECONDS: other tests, other options of orion-facts, other than 60 seconds);
+#                      paging: ranges whose pages a device finds by itself, which takes ORION_VM_SUITE=trixie-backports
+# ORION_VM_SUITE names the suite of Debian whose kernel is taken: Soft-RoCE finds pages by itself from Linux 6.15 on. On
+# 7.3 it is right for packets that begin with a page alone, so for paging the network has large ones, and it is trusted.
 # What ./test.sh has built is taken as it is, if RDMA is in it (ORION_BUILT_FEATURES names its features).
 # An idle session costs an engine a look each millisecond on a kernel before 6.7, over TCP too, so that is not asked
 # there; nor is what takes an emulated core minutes: twenty thousand threads.
@@ -15,7 +18,7 @@ root=$(cd "$(dirname "$0")/../../.." && pwd)
 cd "$root"
 parts=" ${*:-pipe carrier facts programs attack} "
 for part in $parts; do
-    [[ " pipe carrier facts programs attack " == *" $part "* ]] || { echo "vm: $part is no part" >&2; exit 2; }
+    [[ " pipe carrier facts programs attack paging " == *" $part "* ]] || { echo "vm: $part is no part" >&2; exit 2; }
 done
 tests=${ORION_VM_FILTER:-rdma --skip an_idle_session}
 # Three of them take an emulated core longer than the minute that each has elsewhere, over whichever carrier.
@@ -51,7 +54,8 @@ if [[ "$parts" == *" programs "* ]]; then
 fi
 
 dataplane/conformance/vm/boot.sh --seconds "${ORION_VM_SECONDS:-3600}" --memory 3000 \
-    --module crc32_generic --module dummy --module ib_uverbs --module rdma_rxe \
+    ${ORION_VM_SUITE:+--suite "$ORION_VM_SUITE"} \
+    --module 'crc32_generic?' --module dummy --module ib_uverbs --module rdma_rxe \
     --program ip --program rdma --program "$carrier=carrier" --program "$pipe=pipe" --program "$target/oriond" \
     --program "$target/orion-run" --program "$target/orion-attack" --program "$target/orion-facts" \
     ${cuda[@]+"${cuda[@]}"} \
@@ -69,6 +73,11 @@ status=0
 asked() { case "$parts" in *" \$1 "*) ;; *) return 1 ;; esac }
 if asked pipe; then pipe --test-threads 1 --ignored over_rdma of_rdma 2>&1 || status=1; fi
 if asked carrier; then carrier --test-threads 1 --ignored $tests 2>&1 || status=1; fi
+if asked paging; then
+    ip link set dummy0 mtu 9000
+    ORION_SOFT_PAGING_TRUSTED=1 carrier --test-threads 1 --ignored paged what_is_read_beside 2>&1 || status=1
+    ip link set dummy0 mtu 1500
+fi
 if asked facts; then
     # Small ranges too are read by devices there, so that many are.
     ORION_SOFT_SHOWN_FROM=4096 orion-run --software-gpu --no-preload --transport rdma -- orion-facts $facts \\

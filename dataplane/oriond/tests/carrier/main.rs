@@ -23,6 +23,8 @@ mod lease;
 mod log;
 mod moves;
 #[cfg(feature = "rdma")]
+mod paged;
+#[cfg(feature = "rdma")]
 mod rdma;
 #[cfg(feature = "rdma")]
 mod rdma_ranges;

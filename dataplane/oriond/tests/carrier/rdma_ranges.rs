@@ -1,12 +1,14 @@
 //! Ranges of the heap that devices read over RDMA: what goes so, and who shows or reads what he should not. It takes a
 //! device: `dataplane/conformance/vm/rdma.sh` has one.
 
+use std::ops::Range;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use orion_ring::memory::Layout;
 use orion_ring::{Memory, Producer};
 use orion_transport::carrier::rdma::Pair;
+use orion_transport::carrier::rdma::areas::AREA_BYTES;
 use orion_transport::carrier::rdma::ends::End;
 use orion_transport::carrier::rdma::limits::shown_from_bytes;
 use orion_transport::carrier::rdma::window::Notice;
@@ -18,13 +20,13 @@ use orion_transport::stream::{
 use orion_wire::record::HeapRange;
 
 use crate::harness::{Client, FILL, Oriond, PATIENCE, Transport, pattern, wait_until, words};
-use crate::rdma::{by_hand, record, serving, with_ring, words_of, write};
+use crate::rdma::{by_hand, device, record, serving, with_ring, words_of, write};
 
 /// What the log says where a range could not be registered.
 const COPIED: &str = "bytes were copied that a device could have read";
 
 /// A number of bytes that oriond's log has of a session that has ended.
-fn moved(server: &Oriond, session: u64, what: &str) -> u64 {
+pub fn moved(server: &Oriond, session: u64, what: &str) -> u64 {
     let session = format!("session={session} ");
     server.wait_for_log(&["session ends", &session]);
     let log = server.log();
@@ -34,7 +36,7 @@ fn moved(server: &Oriond, session: u64, what: &str) -> u64 {
 }
 
 /// The whole of it to the worker and back, each time with other bytes.
-fn both_ways(client: &mut Client, range: HeapRange, seed: u64) {
+pub fn both_ways(client: &mut Client, range: HeapRange, seed: u64) {
     let mut sum = 0;
     for (i, byte) in client.bytes_mut(range).iter_mut().enumerate() {
         *byte = pattern(seed, i as u64);
@@ -48,7 +50,7 @@ fn both_ways(client: &mut Client, range: HeapRange, seed: u64) {
 }
 
 /// What a device has of protection domains, regions and so on, of all processes, as the kernel counts them.
-fn known_to_devices() -> String {
+pub fn known_to_devices() -> String {
     let output = Command::new("/bin/rdma").args(["resource", "show"]).output().expect("rdma of iproute2");
     String::from_utf8_lossy(&output.stdout).trim().to_owned()
 }
@@ -65,7 +67,7 @@ fn known_at_rest() -> String {
 }
 
 /// No region, no queue pair and no domain is left of what has come since.
-fn nothing_is_left(before: &str) {
+pub fn nothing_is_left(before: &str) {
     let began = Instant::now();
     while known_to_devices() != before {
         assert!(began.elapsed() < PATIENCE, "{} is left, of {before} before", known_to_devices());
@@ -281,6 +283,15 @@ fn shown_by(server: &Oriond, memory: &Memory) -> ((Channel, Producer), u64, Pair
     ((channel, replies), welcome.session, pair, shown)
 }
 
+/// What can be read by the key of what is shown: that, or the area of the heap that it is in.
+fn readable(shown: &Shown) -> Range<u64> {
+    if !device().finds_pages() {
+        return shown.address..shown.address + shown.range.bytes;
+    }
+    let begin = shown.address - shown.range.offset;
+    begin..begin + AREA_BYTES + SHOWN_BYTES_MAX
+}
+
 #[test]
 #[ignore = "it takes an RDMA device: dataplane/conformance/vm/rdma.sh has one"]
 fn what_is_read_beside_what_is_shown_ends_its_own_session_only() {
@@ -288,13 +299,14 @@ fn what_is_read_beside_what_is_shown_ends_its_own_session_only() {
     let mut bystander = Client::attach(&server, Transport::Rdma);
     assert_eq!(bystander.call(0x101, &[1; 8]), [1; 8]);
     let before = known_at_rest();
-    type Wrong = fn(&Shown) -> (u64, u32, usize);
+    // By addresses that it may read, and by which key.
+    type Wrong = fn(Range<u64>, u32) -> (u64, u32, usize);
     let wrong: [Wrong; 5] = [
-        |shown| (shown.address + shown.range.bytes - 8, shown.key, 16),
-        |shown| (shown.address - 8, shown.key, 16),
-        |shown| (shown.address + shown.range.bytes, shown.key, 4096),
-        |shown| (shown.address, shown.key ^ 0x100, 4096),
-        |_| (0, 0, 8),
+        |readable, key| (readable.end - 8, key, 16),
+        |readable, key| (readable.start - 8, key, 16),
+        |readable, key| (readable.end, key, 4096),
+        |readable, key| (readable.start, key ^ 0x100, 4096),
+        |_, _| (0, 0, 8),
     ];
     for (i, wrong) in wrong.into_iter().enumerate() {
         let memory = Memory::create(Layout { heap_bytes: 1 << 20 }).expect("memory");
@@ -306,7 +318,7 @@ fn what_is_read_beside_what_is_shown_ends_its_own_session_only() {
             let came = unsafe { std::slice::from_raw_parts(pair.landing(), 4096) };
             assert!(came.iter().enumerate().all(|(i, byte)| *byte == pattern(77, i as u64)), "other bytes");
         }
-        let (address, key, bytes) = wrong(&shown);
+        let (address, key, bytes) = wrong(readable(&shown), shown.key);
         let outcome = read(&pair, address, key, bytes);
         assert!(matches!(outcome, Outcome::Failed(_)), "{i}: {outcome:?}");
         server.wait_for_log(&["session ends", &format!("session={session} "), "the queue pair is in error"]);
@@ -321,24 +333,27 @@ fn what_is_read_beside_what_is_shown_ends_its_own_session_only() {
     assert!(matches!(read(&pair, peer.inbox, peer.key, 8), Outcome::Failed(_)));
     server.wait_for_log(&["session ends", &format!("session={} ", welcome.session), "the queue pair is in error"]);
     drop((channel, pair));
-    // Who says to have read it all has no key to it any more.
-    let memory = Memory::create(Layout { heap_bytes: 1 << 20 }).expect("memory");
-    let (kept, session, pair, shown) = shown_by(&server, &memory);
-    write(&pair, &[], Place::Inbox(0), Some(Notice::Read(1)));
-    let mut last = Outcome::Well;
-    wait_until("the range to be let go of", || {
-        last = read(&pair, shown.address, shown.key, 8);
-        last != Outcome::Well
-    });
-    server.wait_for_log(&["session ends", &format!("session={session} "), "the queue pair is in error"]);
-    drop((kept, pair));
+    // Who says to have read it all has no key to it any more. A device that finds pages keeps the area, which is the
+    // session's own.
+    if !device().finds_pages() {
+        let memory = Memory::create(Layout { heap_bytes: 1 << 20 }).expect("memory");
+        let (kept, session, pair, shown) = shown_by(&server, &memory);
+        write(&pair, &[], Place::Inbox(0), Some(Notice::Read(1)));
+        let mut last = Outcome::Well;
+        wait_until("the range to be let go of", || {
+            last = read(&pair, shown.address, shown.key, 8);
+            last != Outcome::Well
+        });
+        server.wait_for_log(&["session ends", &format!("session={session} "), "the queue pair is in error"]);
+        drop((kept, pair));
+    }
     // Who never says that he has read it has his session end with what is shown to him.
     let memory = Memory::create(Layout { heap_bytes: 1 << 20 }).expect("memory");
     let (kept, session, pair, _) = shown_by(&server, &memory);
     drop((kept, pair));
     server.wait_for_log(&["session ends", &format!("session={session} ")]);
     nothing_is_left(&before);
-    both_ways(&mut bystander, HeapRange { offset: 8, bytes: 3 << 20 }, 7);
+    both_ways(&mut bystander, HeapRange { offset: 0, bytes: 3 << 20 }, 7);
     let log = server.log();
     assert!(!log.contains("status=signal") && !log.contains("ERROR"), "{log}");
 }

@@ -1,5 +1,6 @@
 //! For tests, in debug builds: queue pairs that end in error, as they do when their device fails, at a moment that the
-//! test chooses, and ranges that cannot be registered, as where there is a limit on locked memory.
+//! test chooses, ranges that cannot be registered, as where there is a limit on locked memory, and a device whose
+//! paging is used whatever it brings.
 
 // UNSAFETY: libibverbs is C. A queue pair is asked for only while it is in the list, from which it goes before it is
 // destroyed.
@@ -16,6 +17,8 @@ use super::works::Use;
 const VARIABLE: &str = "ORION_SOFT_BREAKS";
 /// Set in a process that can register no range: `shown`, `read` or both.
 const UNREGISTERED: &str = "ORION_SOFT_UNREGISTERED";
+/// Set in a process whose device is not asked whether its paging is right.
+const TRUSTED: &str = "ORION_SOFT_PAGING_TRUSTED";
 const LOOK_INTERVAL: Duration = Duration::from_millis(2);
 
 static ALL: Mutex<All> = Mutex::new(All { made: 0, here: Vec::new() });
@@ -59,6 +62,12 @@ pub fn may_register(how: Use) -> Result<(), String> {
     };
     let may = !std::env::var(UNREGISTERED).is_ok_and(|value| value.contains(name));
     if may { Ok(()) } else { Err(format!("{UNREGISTERED} has it that no range is {name}")) }
+}
+
+/// Whether a device's paging is used without being tried. For ranges of whole pages in packets of 4096 bytes
+/// Soft-RoCE's is right, so that tests can have it.
+pub fn trusts_paging() -> bool {
+    std::env::var_os(TRUSTED).is_some()
 }
 
 /// How many this process has made so far.

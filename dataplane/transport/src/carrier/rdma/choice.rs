@@ -4,10 +4,11 @@ use std::fmt;
 
 use orion_wire::address::VERBS_DEVICE;
 
-const FORM: &str = "DEVICE[:PORT][,gid=N][,mtu=256|512|1024|2048|4096][,sl=N][,pkey=N], such as mlx5_0:1,gid=3";
+const FORM: &str = "DEVICE[:PORT][,gid=N][,mtu=256|512|1024|2048|4096][,sl=N][,pkey=N][,paging=on|off], such as \
+                    mlx5_0:1,gid=3";
 
 /// A port of an RDMA device, and how to use it. What is left out is found out.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VerbsPort {
     /// The first one with a port that is up, where it is not named.
     pub device: Option<String>,
@@ -19,10 +20,27 @@ pub struct VerbsPort {
     pub service_level: u8,
     /// Index of the partition key.
     pub pkey_index: u16,
+    /// Whether the device finds pages of a heap by itself (on-demand paging), where it can.
+    pub paging: bool,
+}
+
+impl Default for VerbsPort {
+    fn default() -> VerbsPort {
+        VerbsPort {
+            device: None,
+            port: None,
+            gid_index: None,
+            mtu_bytes: None,
+            service_level: 0,
+            pkey_index: 0,
+            paging: true,
+        }
+    }
 }
 
 impl VerbsPort {
-    /// `DEVICE[:PORT][,gid=N][,mtu=N][,sl=N][,pkey=N]`. Without a device it begins with a comma, or is empty.
+    /// `DEVICE[:PORT][,gid=N][,mtu=N][,sl=N][,pkey=N][,paging=on|off]`. Without a device it begins with a comma, or is
+    /// empty.
     pub fn parse(text: &str) -> Result<VerbsPort, String> {
         let wrong = |what: &str, value: &str| format!("{text:?}: {value:?} is no {what}; the form is {FORM}");
         let mut parts = text.split(',');
@@ -55,6 +73,10 @@ impl VerbsPort {
                     chosen.service_level = level.ok_or_else(|| wrong("service level from 0 to 15", value))?;
                 }
                 "pkey" => chosen.pkey_index = value.parse().map_err(|_| wrong("index of a partition key", value))?,
+                "paging" => {
+                    let is_on = [("on", true), ("off", false)].into_iter().find(|(word, _)| *word == value);
+                    chosen.paging = is_on.ok_or_else(|| wrong("way of paging, on or off", value))?.1;
+                }
                 _ => return Err(wrong("setting", name)),
             }
         }
@@ -108,8 +130,10 @@ mod tests {
             mtu_bytes: Some(1024),
             service_level: 15,
             pkey_index: 7,
+            paging: false,
         };
-        assert_eq!(VerbsPort::parse("rxe-1:1,gid=0,mtu=1024,sl=15,pkey=7"), Ok(all));
+        assert_eq!(VerbsPort::parse("rxe-1:1,gid=0,mtu=1024,sl=15,pkey=7,paging=off"), Ok(all));
+        assert_eq!(VerbsPort::parse(",paging=on"), Ok(VerbsPort::default()));
     }
 
     #[test]
@@ -123,6 +147,7 @@ mod tests {
             ("a,mtu=1500", "1500"),
             ("a,sl=16", "16"),
             ("a,pkey=-1", "-1"),
+            ("a,paging=no", "no"),
             ("a,speed=9", "speed"),
             ("a,gid", "gid"),
         ] {

@@ -5,11 +5,11 @@
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-use orion_ring::Reach;
+use orion_ring::{Heap, Reach};
 
 use super::choice::VerbsPort;
 use super::ends::End;
-use super::works::{Done, Read, Registered, Use, Work};
+use super::works::{Done, Read, Registered, Slot, Use, Work};
 
 /// There is none.
 pub enum Device {}
@@ -20,6 +20,10 @@ impl Device {
             "this build of Orion has no RDMA, which {wanted} is wanted for; build it with `cargo build --release \
              --features rdma` (it takes cmake and libclang), or go over tcp"
         ))
+    }
+
+    pub fn finds_pages(&self) -> bool {
+        match *self {}
     }
 
     pub fn words(&self) -> String {
@@ -42,6 +46,12 @@ impl Pair {
     /// # Safety
     /// There is nothing to be safe.
     pub unsafe fn offer(&self, _: Reach) -> Result<(), String> {
+        match *self {}
+    }
+
+    /// # Safety
+    /// There is nothing to be safe.
+    pub unsafe fn find_pages_of(&self, _: Heap) {
         match *self {}
     }
 
@@ -91,7 +101,7 @@ impl Pair {
         match *self {}
     }
 
-    pub fn let_go(&self, _: usize) {
+    pub fn let_go(&self, _: Slot) {
         match *self {}
     }
 

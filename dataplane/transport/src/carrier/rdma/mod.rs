@@ -14,15 +14,19 @@
 //! placing  which records             showing  which ranges           ends     what the ends tell each other
 //! works    what devices are asked    window   who may write, how much   pipe     how it is written
 //! verbs    devices and queue pairs   limits   how much, how often    device   verbs, or none
-//! choice   which port                breaking in tests: what fails
+//! choice   which port                areas    of a heap, for paging   paging   is a device's right
+//! breaking in tests: what fails
 //! ```
 //! Nothing encrypts what devices write: whoever can listen between them reads it. Nor does a device reach anything but
 //! the inbox, that ring and, to be read, what is shown: no range of the heap stays registered when it has been read, as
-//! pages come and go with what the application allocates, and a device keeps those that it knows. Small ranges are
-//! copied into and out of the inbox by the threads here and by oriond's engine.
+//! pages come and go with what the application allocates, and a device keeps those that it knows. One that finds pages
+//! by itself (on-demand paging) keeps none: there an area of the heap is registered when something of it is used for
+//! the first time, and stays so, to be read by the session's other side. Small ranges are copied into and out of the
+//! inbox by the threads here and by oriond's engine.
 
 // UNSAFETY: poll, recv, and copies into heap memory by address.
 
+pub mod areas;
 #[cfg(all(debug_assertions, feature = "rdma"))]
 pub mod breaking;
 pub mod choice;
@@ -31,6 +35,8 @@ pub mod ends;
 pub mod limits;
 #[cfg(not(feature = "rdma"))]
 mod missing;
+#[cfg(feature = "rdma")]
+mod paging;
 pub mod pipe;
 pub mod placing;
 pub mod showing;
@@ -121,8 +127,11 @@ impl Way for Rdma {
         let begun = begin(self, server, caller, tcp::reach(server, &tcp::way(server, caller)?)?)?;
         let Begun { mut main, welcome, memory, heap, is_proved, .. } = begun;
         let (side, commands, mut scatter) = ApplicationSide::new(&memory, heap, listener, tuning)?;
-        // SAFETY: memory is not unmapped when it is dropped, and its rings stay what they are.
-        unsafe { pipe.offer(scatter.ring(REPLIES).beside_device()) }.map_err(unavailable)?;
+        // SAFETY: memory is not unmapped when it is dropped, and its rings and its heap stay what they are.
+        unsafe {
+            pipe.offer(scatter.ring(REPLIES).beside_device()).map_err(unavailable)?;
+            pipe.find_pages_of(side.heap);
+        }
         connect(server, &mut main, &pipe)?;
         if pipe.reads() {
             scatter.let_device_read();

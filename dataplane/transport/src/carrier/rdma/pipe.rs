@@ -24,8 +24,8 @@ use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock};
 
-use orion_ring::Reach;
 use orion_ring::control::placed_words;
+use orion_ring::{Heap, Reach};
 use orion_wire::Fault;
 use orion_wire::record::HeapRange;
 
@@ -127,6 +127,16 @@ impl Pipe {
     pub unsafe fn offer(&self, ring: Reach) -> Result<(), String> {
         // SAFETY: the caller vouches for it.
         unsafe { self.pair.offer(ring) }
+    }
+
+    /// Has the device find pages of this heap by itself, if it does such a thing; it has to be told of each range
+    /// otherwise.
+    ///
+    /// # Safety
+    /// The heap stays mapped, and nothing else comes to lie there, for as long as the pipe is here.
+    pub unsafe fn find_pages_of(&self, heap: Heap) {
+        // SAFETY: the caller vouches for it.
+        unsafe { self.pair.find_pages_of(heap) }
     }
 
     /// What the other side has to know.
@@ -338,7 +348,7 @@ impl Pipe {
                 Ok(registered) => {
                     reading.reads_whole(registered.slot);
                     let Shown { address, key, .. } = next.shown;
-                    let read = Read { to: ReadTo::Slot(registered.slot), address, key, bytes };
+                    let read = Read { to: ReadTo::Known(registered.slot, next.to as u64), address, key, bytes };
                     self.pair.read(&read).map_err(Death::Cut)?;
                 }
                 Err(why) => {

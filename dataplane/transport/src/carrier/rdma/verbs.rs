@@ -9,10 +9,11 @@ use std::os::fd::RawFd;
 use std::ptr::{NonNull, null_mut};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
-use orion_ring::Reach;
 use orion_ring::control::PLACED_BYTES;
+use orion_ring::{Heap, Reach};
 use rdma_mummy_sys as sys;
 
+use super::areas::Areas;
 #[cfg(debug_assertions)]
 use super::breaking::Listed;
 use super::choice::{VerbsPort, mtu_bytes, mtu_number};
@@ -21,7 +22,7 @@ use super::limits::{
     ACKNOWLEDGED_WITHIN, BATCH_WORKS_MAX, LANDING_BYTES, PEER_RING_BYTES_MAX, READS_MAX, RECEIVES, RETRIES, RING_BYTES,
     STAGE_BYTES, WORKS_MAX,
 };
-use super::works::{Done, Outcome, Place, READ, Read, ReadTo, Registered, Use, Work};
+use super::works::{Done, Outcome, Place, READ, Read, ReadTo, Registered, Slot, Use, Work};
 use crate::proof::fresh_nonce;
 use crate::stream::{SHOWN_BYTES_MAX, SHOWN_MAX};
 
@@ -29,6 +30,10 @@ use crate::stream::{SHOWN_BYTES_MAX, SHOWN_MAX};
 const INLINE_BYTES: u32 = 220;
 /// Of a network: how many routers a packet may pass.
 const HOPS_MAX: u8 = 64;
+/// To `ibv_advise_mr`: come back when the pages are there (IB_UVERBS_ADVISE_MR_FLAG_FLUSH, which the bindings lack).
+const UNTIL_THERE: u32 = 1;
+/// What to try where a device fails at finding pages.
+const WITHOUT_PAGING: &str = "name the device with paging=off, as in ORION_IB_NAME=mlx5_0,paging=off";
 /// How long a sender waits that has found no receive: 0.64 ms, as verbs number it. Receives are posted before there are
 /// credits for them, so only a peer that keeps to no rules finds none, and a few tries are enough.
 const NO_RECEIVE_WAIT: u8 = 12;
@@ -48,8 +53,18 @@ pub struct Device {
     pkey_index: u16,
     /// Reads that it answers, and has under way, at a time, of one connection.
     reads: u8,
-    /// It finds pages when it needs them. Nothing is registered so.
-    has_paging: bool,
+    paging: Paging,
+}
+
+/// Whether a device finds pages by itself, when it needs them (on-demand paging).
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Paging {
+    None,
+    /// It would, and was asked not to.
+    Off,
+    /// It would, and what it brings is not what there is.
+    Wrong(String),
+    Used,
 }
 
 // SAFETY: libibverbs lets any thread use a context, several at a time.
@@ -103,8 +118,8 @@ impl Drop for List {
 }
 
 impl Device {
-    /// The port that is wanted, or why it cannot be had and what to do.
-    pub fn open(wanted: &VerbsPort) -> Result<Arc<Device>, String> {
+    /// The port that is wanted, or why it cannot be had and what to do. Whether its paging is right was not tried.
+    pub(super) fn open_untried(wanted: &VerbsPort) -> Result<Device, String> {
         let list = List::new()?;
         let names = || list.all().map(|(_, name)| name).collect::<Vec<_>>().join(", ");
         let mut objections = Vec::new();
@@ -113,7 +128,7 @@ impl Device {
                 continue;
             }
             match Device::open_one(device, name, wanted) {
-                Ok(device) => return Ok(Arc::new(device)),
+                Ok(device) => return Ok(device),
                 Err(why) => objections.push(why),
             }
         }
@@ -121,6 +136,11 @@ impl Device {
             true => Err(format!("there is no RDMA device {wanted} here; there are {}", names())),
             false => Err(objections.join("; ")),
         }
+    }
+
+    /// What it finds by itself is wrong: it is told of each range.
+    pub(super) fn leave_paging(&mut self, why: String) {
+        self.paging = Paging::Wrong(why);
     }
 
     fn open_one(device: *mut sys::ibv_device, name: String, wanted: &VerbsPort) -> Result<Device, String> {
@@ -140,7 +160,7 @@ impl Device {
             service_level: wanted.service_level,
             pkey_index: wanted.pkey_index,
             reads: 0,
-            has_paging: false,
+            paging: Paging::None,
         };
         // SAFETY: all-zero is valid for plain numbers; the call fills it.
         let mut device: sys::ibv_device_attr = unsafe { std::mem::zeroed() };
@@ -150,7 +170,9 @@ impl Device {
         }
         let reads = device.max_qp_rd_atom.min(device.max_qp_init_rd_atom).clamp(0, READS_MAX.into());
         open.reads = reads as u8;
-        open.has_paging = open.finds_pages();
+        if open.can_find_pages() {
+            open.paging = if wanted.paging { Paging::Used } else { Paging::Off };
+        }
         let ports = match wanted.port {
             Some(port) => port..=port,
             None => 1..=device.phys_port_cnt,
@@ -168,7 +190,7 @@ impl Device {
 
     /// Whether reliable connections of it may read and write memory that is not locked. A provider that cannot be asked
     /// has none.
-    fn finds_pages(&self) -> bool {
+    fn can_find_pages(&self) -> bool {
         use sys::ibv_odp_transport_cap_bits as caps;
         // SAFETY: all-zero is valid for plain numbers; the context is open.
         unsafe {
@@ -260,9 +282,19 @@ impl Device {
         let kind = if self.is_ethernet { "RoCE" } else { "InfiniBand" };
         let gid = std::net::Ipv6Addr::from(self.gid);
         let gid = gid.to_ipv4_mapped().map_or_else(|| gid.to_string(), |ip| ip.to_string());
-        let paging = if self.has_paging { "offered, not used" } else { "none" };
+        let paging = match &self.paging {
+            Paging::None => "none".to_owned(),
+            Paging::Off => "offered, off".to_owned(),
+            Paging::Wrong(why) => format!("offered, and wrong, so not used ({why})"),
+            Paging::Used => "used".to_owned(),
+        };
         let mtu = mtu_bytes(self.mtu);
         format!("{name} port {port} ({kind}), GID {gid_index} ({gid}), MTU {mtu}, on-demand paging {paging}")
+    }
+
+    /// Whether it finds pages of a heap by itself.
+    pub fn finds_pages(&self) -> bool {
+        self.paging == Paging::Used
     }
 
     /// How its port is doing now.
@@ -374,13 +406,25 @@ struct Offered {
     reach: Reach,
 }
 
+/// Areas of a heap whose pages the device finds by itself, those of them registered that were used.
+struct Paged {
+    areas: Areas,
+    known: Mutex<Vec<Option<Owned<sys::ibv_mr>>>>,
+}
+
+impl Paged {
+    fn known(&self) -> MutexGuard<'_, Vec<Option<Owned<sys::ibv_mr>>>> {
+        self.known.lock().expect("nothing panics under this lock")
+    }
+}
+
 /// A queue pair with a protection domain of its own, in which only its own inbox and outbox are registered, the
-/// session's ring that the other side writes into and, for a moment each, ranges of the session's heap: its keys lead
-/// nowhere else, and end with it.
+/// session's ring that the other side writes into and, for a moment each, ranges of the session's heap, or areas of it
+/// for good where the device finds pages by itself: its keys lead nowhere else, and end with it.
 // Fields are dropped in their order, which is the one that libibverbs wants.
 pub struct Pair {
     #[cfg(debug_assertions)]
-    _listed: Listed,
+    listed: Option<Listed>,
     qp: Owned<sys::ibv_qp>,
     sent: Owned<sys::ibv_cq>,
     arrived: Owned<sys::ibv_cq>,
@@ -390,6 +434,7 @@ pub struct Pair {
     offered: OnceLock<Offered>,
     /// Ranges of the heap.
     ranges: Mutex<Vec<Option<Owned<sys::ibv_mr>>>>,
+    paged: OnceLock<Paged>,
     domain: Owned<sys::ibv_pd>,
     region: Region,
     device: Arc<Device>,
@@ -406,6 +451,17 @@ unsafe impl Sync for Pair {}
 impl Pair {
     /// Ready to be connected, with its receives posted.
     pub fn new(device: Arc<Device>) -> Result<Pair, String> {
+        #[cfg_attr(not(debug_assertions), expect(unused_mut, reason = "only tests break some"))]
+        let mut pair = Pair::to_try(device)?;
+        #[cfg(debug_assertions)]
+        {
+            pair.listed = Some(Listed::new(pair.qp.get()));
+        }
+        Ok(pair)
+    }
+
+    /// The same, of no session.
+    pub(super) fn to_try(device: Arc<Device>) -> Result<Pair, String> {
         let context = device.context.as_ptr();
         let region = Region::new().map_err(|e| format!("mapping {} KiB failed: {e}", REGION_BYTES >> 10))?;
         let at = region.0.as_ptr();
@@ -458,7 +514,7 @@ impl Pair {
             let first_psn = u32::from_le_bytes([nonce[0], nonce[1], nonce[2], 0]);
             let pair = Pair {
                 #[cfg(debug_assertions)]
-                _listed: Listed::new(qp.get()),
+                listed: None,
                 qp,
                 sent,
                 arrived,
@@ -467,6 +523,7 @@ impl Pair {
                 inbox,
                 offered: OnceLock::new(),
                 ranges: Mutex::default(),
+                paged: OnceLock::new(),
                 domain,
                 region,
                 device,
@@ -493,6 +550,23 @@ impl Pair {
         let offered =
             Offered { data: register(reach.data, reach.bytes)?, placed: register(reach.placed, PLACED_BYTES)?, reach };
         self.offered.set(offered).map_err(|_| "a queue pair has one ring".to_owned())
+    }
+
+    /// Has the device find pages of this heap by itself, once, if it does such a thing.
+    ///
+    /// # Safety
+    /// The heap stays mapped, and nothing else comes to lie there, for as long as the pair is here.
+    pub unsafe fn find_pages_of(&self, heap: Heap) {
+        if self.device.finds_pages() {
+            // SAFETY: the caller vouches for it.
+            unsafe { self.find_pages_in(Areas::new(heap.base() as u64, heap.bytes())) }
+        }
+    }
+
+    /// # Safety
+    /// As [`Self::find_pages_of`].
+    pub unsafe fn find_pages_in(&self, areas: Areas) {
+        assert!(self.paged.set(Paged { areas, known: Mutex::default() }).is_ok(), "a queue pair has one heap");
     }
 
     fn modify(
@@ -664,12 +738,17 @@ impl Pair {
     /// # Safety
     /// The range stays mapped, and is nobody else's, until then.
     pub unsafe fn register(&self, at: *mut u8, bytes: usize, how: Use) -> Result<Registered, String> {
+        #[cfg(debug_assertions)]
+        super::breaking::may_register(how)?;
+        if let Some(paged) = self.paged.get()
+            && let Some(area) = paged.areas.of(at as u64, bytes as u64)
+        {
+            return self.find(paged, area, at, bytes, how);
+        }
         let access = match how {
             Use::ShownToRead => sys::ibv_access_flags::IBV_ACCESS_REMOTE_READ,
             Use::ReadInto => sys::ibv_access_flags::IBV_ACCESS_LOCAL_WRITE,
         };
-        #[cfg(debug_assertions)]
-        super::breaking::may_register(how)?;
         // SAFETY: the domain is there, and the caller vouches for the pages.
         let made = unsafe { sys::ibv_reg_mr(self.domain.get(), at.cast(), bytes, access.0 as i32) };
         let made = Owned::new(made, sys::ibv_dereg_mr, "a memory region of a range", &self.device)?;
@@ -681,14 +760,70 @@ impl Pair {
             Some(free) => *free = Some(made),
             None => ranges.push(Some(made)),
         }
-        Ok(Registered { slot, key })
+        Ok(Registered { slot: Slot::Range(slot), key })
     }
 
-    /// From here on no key leads there.
-    pub fn let_go(&self, slot: usize) {
+    /// A range of an area, which is registered when something of it is used for the first time. The device is given the
+    /// range's pages now: to find out that it lacks them while it writes takes it, or the other side, far longer.
+    fn find(&self, paged: &Paged, area: usize, at: *mut u8, bytes: usize, how: Use) -> Result<Registered, String> {
+        use sys::ib_uverbs_advise_mr_advice as advice;
+        use sys::ibv_access_flags as access;
+        let mut known = paged.known();
+        if known.len() <= area {
+            known.resize_with(area + 1, || None);
+        }
+        if known[area].is_none() {
+            let (begin, size) = paged.areas.place(area);
+            let flags = access::IBV_ACCESS_ON_DEMAND | access::IBV_ACCESS_REMOTE_READ | access::IBV_ACCESS_LOCAL_WRITE;
+            // SAFETY: the domain is there, and whoever named the heap vouches for its pages.
+            let made = unsafe { sys::ibv_reg_mr(self.domain.get(), begin as *mut _, size as usize, flags.0 as i32) };
+            let made = Owned::new(made, sys::ibv_dereg_mr, "a memory region whose pages it finds itself", &self.device);
+            known[area] = Some(made.map_err(|why| format!("{why}; {WITHOUT_PAGING}"))?);
+        }
+        let region = known[area].as_ref().expect("just made").get();
+        let (what, to) = match how {
+            Use::ShownToRead => (advice::IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH, "read"),
+            Use::ReadInto => (advice::IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_WRITE, "write to"),
+        };
+        // SAFETY: the region is there, and the one element a local that is read before the call returns.
+        let (key, failed) = unsafe {
+            let mut part = sys::ibv_sge { addr: at as u64, length: bytes as u32, lkey: (*region).lkey };
+            ((*region).rkey, sys::ibv_advise_mr(self.domain.get(), what, UNTIL_THERE, &mut part, 1))
+        };
+        match failed {
+            // Not every device that finds pages can be told to beforehand.
+            0 | libc::EOPNOTSUPP => Ok(Registered { slot: Slot::Area(area), key }),
+            e => Err(format!(
+                "having RDMA device {} find the pages of {bytes} bytes that it is to {to} failed: {}; {WITHOUT_PAGING}",
+                self.device.name,
+                io::Error::from_raw_os_error(e)
+            )),
+        }
+    }
+
+    /// From here on no key leads to a range that was registered for itself. An area stays known.
+    pub fn let_go(&self, slot: Slot) {
+        let Slot::Range(slot) = slot else { return };
         let range = self.ranges()[slot].take();
         // With the lock given back: it is the system that lets go.
         drop(range.expect("a range is let go of once"));
+    }
+
+    /// How a read into what is known there begins.
+    fn part_of(&self, slot: Slot, at: u64, bytes: usize) -> sys::ibv_sge {
+        let of = |known: &[Option<Owned<sys::ibv_mr>>], i: usize| {
+            // SAFETY: it is there for as long as it is in the list, whose lock is held.
+            unsafe {
+                let region = known[i].as_ref().expect("a read into what is registered").get();
+                let (begin, end) = ((*region).addr as u64, (*region).addr as u64 + (*region).length as u64);
+                assert!(begin <= at && at + bytes as u64 <= end, "a read beside what it is meant for");
+                sys::ibv_sge { addr: at, length: bytes as u32, lkey: (*region).lkey }
+            }
+        };
+        match slot {
+            Slot::Range(i) => of(&self.ranges(), i),
+            Slot::Area(i) => of(&self.paged.get().expect("it has areas").known(), i),
+        }
     }
 
     /// Where [`ReadTo::Landing`] is.
@@ -700,15 +835,7 @@ impl Pair {
     /// Has the device read. [`READ`] comes back when all is there.
     pub fn read(&self, read: &Read) -> Result<(), String> {
         let mut part = match read.to {
-            ReadTo::Slot(slot) => {
-                let ranges = self.ranges();
-                // SAFETY: it is there.
-                unsafe {
-                    let to = ranges[slot].as_ref().expect("a read into what is registered").get();
-                    assert!(read.bytes <= (*to).length, "a read beside what it is meant for");
-                    sys::ibv_sge { addr: (*to).addr as u64, length: read.bytes as u32, lkey: (*to).lkey }
-                }
-            }
+            ReadTo::Known(slot, at) => self.part_of(slot, at, read.bytes),
             ReadTo::Landing => {
                 assert!(read.bytes <= LANDING_BYTES, "a read beside the landing");
                 // SAFETY: the region is there.
@@ -871,7 +998,8 @@ impl Pair {
     /// Ranges that the device knows now.
     #[cfg(test)]
     pub fn registered(&self) -> usize {
-        self.ranges().iter().flatten().count()
+        let areas = self.paged.get().map_or(0, |paged| paged.known().iter().flatten().count());
+        self.ranges().iter().flatten().count() + areas
     }
 
     #[cfg(test)]

@@ -17,6 +17,7 @@ use orion_wire::Fault;
 use super::limits::{
     BATCH_WORKS_MAX, BATCHES_MAX, LANDING_BYTES, PLACED_BYTES_MAX, RING_BYTES, STAGE_BYTES, WORKS_MAX,
 };
+use super::works::Slot;
 use crate::stream::{SHOWN_MAX, Shown, TAKEN_BYTES_MIN};
 
 /// Credits are given back when so much of them has come together: a quarter, so that the other side never waits for
@@ -91,7 +92,7 @@ pub struct Out {
     /// Work requests in the device's queue.
     works: u32,
     /// Ranges that are shown, by where they are registered, in order.
-    shown: VecDeque<usize>,
+    shown: VecDeque<Slot>,
     /// Reads that the device has done since somebody asked.
     reads: usize,
 }
@@ -211,13 +212,13 @@ impl Out {
     }
 
     /// What is registered there is shown.
-    pub fn shown(&mut self, slot: usize) {
+    pub fn shown(&mut self, slot: Slot) {
         assert!(self.may_show(), "more ranges shown than there may be");
         self.shown.push_back(slot);
     }
 
     /// The other side has read the oldest range. Answers where that was registered.
-    pub fn was_read(&mut self) -> Result<usize, Fault> {
+    pub fn was_read(&mut self) -> Result<Slot, Fault> {
         self.shown.pop_front().ok_or(Fault("more ranges were read than were shown"))
     }
 
@@ -383,7 +384,7 @@ pub struct ToRead {
     /// Where it belongs, in this process.
     pub to: usize,
     /// Where that is registered; it is read by way of the landing otherwise, a part at a time.
-    slot: Option<usize>,
+    slot: Option<Slot>,
     landed: usize,
 }
 
@@ -391,7 +392,7 @@ pub struct ToRead {
 #[derive(Debug, PartialEq, Eq)]
 pub enum Brought {
     /// All of a range, to where it belongs: what is registered in this slot can go.
-    Whole { slot: usize, bytes: usize },
+    Whole { slot: Slot, bytes: usize },
     /// So many bytes to the landing, which belong there; and what is to be read next of that range, if any is left.
     Landed { to: usize, bytes: usize, next: Option<LandingPart> },
 }
@@ -429,7 +430,7 @@ impl Reading {
     }
 
     /// All of that is being read, to what is registered in a slot.
-    pub fn reads_whole(&mut self, slot: usize) {
+    pub fn reads_whole(&mut self, slot: Slot) {
         self.queue[self.under_way].slot = Some(slot);
         self.under_way += 1;
     }
@@ -617,7 +618,7 @@ mod tests {
         let (mut out, mut arrivals) = (Out::default(), In::default());
         for slot in 0..SHOWN_MAX {
             assert!(out.may_show());
-            out.shown(slot + 10);
+            out.shown(Slot::Range(slot + 10));
         }
         assert!(!out.may_show());
         assert_eq!(out.placeable(0, RING), Ok(0));
@@ -625,12 +626,13 @@ mod tests {
         assert!(!arrivals.is_due() && arrivals.placed(64).is_err());
         arrivals.have_read(2);
         assert_eq!((arrivals.is_due(), arrivals.give_back(), arrivals.is_due()), (true, Notice::Read(2), false));
-        assert_eq!((out.was_read(), out.was_read(), out.may_show()), (Ok(10), Ok(11), true));
+        let first = [10, 11].map(|slot| Ok(Slot::Range(slot)));
+        assert_eq!(([out.was_read(), out.was_read()], out.may_show()), (first, true));
         assert!(arrivals.placed(64).is_err() && out.placeable(0, RING) == Ok(0));
         arrivals.have_read(SHOWN_MAX - 2);
         assert_eq!(arrivals.give_back(), Notice::Read(SHOWN_MAX as u32 - 2));
         for slot in 2..SHOWN_MAX {
-            assert_eq!(out.was_read(), Ok(slot + 10));
+            assert_eq!(out.was_read(), Ok(Slot::Range(slot + 10)));
         }
         assert_eq!((arrivals.placed(64), out.placeable(0, RING)), (Ok(()), Ok(PLACED_BYTES_MAX)));
         assert!(out.was_read().is_err(), "none is shown");
@@ -662,7 +664,7 @@ mod tests {
                 while let Some(next) = reading.next(most) {
                     assert!(device.len() < most);
                     if below(4) > 0 {
-                        let slot = place(next.shown.address >> 32) as usize + 1;
+                        let slot = Slot::Range(place(next.shown.address >> 32) as usize + 1);
                         slots.push(slot);
                         reading.reads_whole(slot);
                         device.push_back((next.shown.address, next.shown.range.bytes as usize));
@@ -679,7 +681,7 @@ mod tests {
                 match reading.completed() {
                     Brought::Whole { slot, bytes: brought } => {
                         assert_eq!((slots.remove(0), address, bytes), (slot, place(finished), brought));
-                        assert_eq!(slot as u64, place(finished) + 1);
+                        assert_eq!(slot, Slot::Range(place(finished) as usize + 1));
                         finished += 1;
                     }
                     Brought::Landed { to, bytes: brought, next } => {
@@ -766,7 +768,7 @@ mod tests {
             let ahead = below(2) == 0;
             let mut ranges = 0;
             while ahead && self.out.may_show() && below(4) == 0 {
-                self.out.shown(self.shown);
+                self.out.shown(Slot::Range(self.shown));
                 (self.shown, ranges) = (self.shown + 1, ranges + 1);
             }
             let records = if ahead && ranges == 0 { below(bytes + 1) } else { 0 };
@@ -807,7 +809,7 @@ mod tests {
             Notice::Room(bytes) => to.out.ring_given_back(bytes),
             Notice::Read(ranges) => {
                 for _ in 0..ranges {
-                    assert_eq!(to.out.was_read(), Ok(to.oldest));
+                    assert_eq!(to.out.was_read(), Ok(Slot::Range(to.oldest)));
                     to.oldest += 1;
                 }
             }

@@ -42,15 +42,24 @@ pub struct Read {
 /// Where this side's device puts what it reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReadTo {
-    /// From the beginning of what is registered in this slot.
-    Slot(usize),
+    /// An address in what is registered there.
+    Known(Slot, u64),
     Landing,
 }
 
-/// Memory that a device knows for a while.
+/// Where a device knows a range from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Slot {
+    /// A registration of the range alone, whose pages stay where they are until it is let go of.
+    Range(usize),
+    /// That of the area of the heap that it is in, whose pages the device finds by itself.
+    Area(usize),
+}
+
+/// Memory that a device knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Registered {
-    pub slot: usize,
+    pub slot: Slot,
     /// For the other side, where it is shown to it.
     pub key: u32,
 }

@@ -311,7 +311,10 @@ impl Carried {
     fn connect(&mut self, peer: &End) -> Result<End, String> {
         let pipe = Pipe::new(Pair::new(self.shared.device.clone())?);
         // SAFETY: the session's memory is unmapped when this object is gone, and with it the pipe.
-        unsafe { pipe.offer(self.worker.commands().beside_device()) }?;
+        unsafe {
+            pipe.offer(self.worker.commands().beside_device())?;
+            pipe.find_pages_of(self.shared.heap);
+        }
         pipe.connect(peer)?;
         if pipe.reads() {
             self.worker.scatter().let_device_read();
