@@ -7,6 +7,7 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::bell::{Bell, Futex};
@@ -238,7 +239,7 @@ impl Memory {
             }
         };
         self.note(base.cast(), bytes);
-        Ok(Heap { base: base.cast(), bytes: self.layout.heap_bytes })
+        Ok(Heap { base: base.cast(), bytes: self.layout.heap_bytes, open: None })
     }
 
     /// Maps the heap in `bounds`: where the system would have it, or else as high as can be. Elsewhere if there is no
@@ -287,6 +288,8 @@ fn reserve(bytes: usize) -> io::Result<*mut libc::c_void> {
 pub struct Heap {
     base: *mut u8,
     bytes: u64,
+    /// Where not all of it can be read and written, what can: a bit for each [`Heap::PIECE`].
+    open: Option<&'static [AtomicU64]>,
 }
 
 // SAFETY: a plain address range; every access is an explicit copy or belongs to the application.
@@ -303,27 +306,54 @@ impl Heap {
         self.bytes
     }
 
-    /// Pointer to `offset`, if `offset + len` lies inside the heap.
+    /// What is opened at a time: two megabytes, or what is left of the heap.
+    pub const PIECE: u64 = HUGE_PAGE;
+
+    /// Pointer to `offset`, if `offset + len` lies inside the heap, and can be read and written.
     pub fn at(&self, offset: u64, len: u64) -> Option<*mut u8> {
         let end = offset.checked_add(len)?;
+        let is_there = end <= self.bytes && self.open.is_none_or(|open| pieces(offset, len).all(|i| has(open, i)));
         // SAFETY: the range was just checked to lie inside the mapping.
-        (end <= self.bytes).then(|| unsafe { self.base.add(offset as usize) })
+        is_there.then(|| unsafe { self.base.add(offset as usize) })
     }
 
-    /// Nobody may read or write it any more, but for what is opened.
+    /// One that can be closed. What it takes to know what is open stays for the life of the process.
+    #[must_use]
+    pub fn closable(self) -> Heap {
+        let words = self.bytes.div_ceil(Heap::PIECE).div_ceil(64);
+        let open: Vec<AtomicU64> = (0..words).map(|_| AtomicU64::new(u64::MAX)).collect();
+        Heap { open: Some(open.leak()), ..self }
+    }
+
+    /// Nobody may read or write it any more, but for what is opened. A range elsewhere that the other side names is a
+    /// fault, and not the process's end.
     pub fn close(&self) -> io::Result<()> {
-        self.protect(0, self.bytes, libc::PROT_NONE)
+        let open = self.open.ok_or(io::ErrorKind::Unsupported)?;
+        self.protect(0, self.bytes, libc::PROT_NONE)?;
+        open.iter().for_each(|word| word.store(0, Ordering::Release));
+        Ok(())
     }
 
-    /// Opens a range, of whole pages.
+    /// Opens the pieces that a range lies in.
     pub fn open(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.protect(offset, len, libc::PROT_READ | libc::PROT_WRITE)
+        let end = offset.checked_add(len).filter(|end| *end <= self.bytes).ok_or(io::ErrorKind::InvalidInput)?;
+        let begin = offset - offset % Heap::PIECE;
+        self.protect(
+            begin,
+            end.next_multiple_of(Heap::PIECE).min(self.bytes) - begin,
+            libc::PROT_READ | libc::PROT_WRITE,
+        )?;
+        if let Some(open) = self.open {
+            pieces(offset, len).for_each(|i| {
+                open[i as usize / 64].fetch_or(1 << (i % 64), Ordering::Release);
+            });
+        }
+        Ok(())
     }
 
     fn protect(&self, offset: u64, len: u64, access: libc::c_int) -> io::Result<()> {
-        let at = self.at(offset, len).ok_or(io::ErrorKind::InvalidInput)?;
-        // SAFETY: a range of the mapping. Whoever closes it has nobody who uses it.
-        match unsafe { libc::mprotect(at.cast(), len as usize, access) } {
+        // SAFETY: a range of the mapping, say the callers. Whoever closes it has nobody who uses it.
+        match unsafe { libc::mprotect(self.base.add(offset as usize).cast(), len as usize, access) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
         }
@@ -355,6 +385,15 @@ impl Heap {
         let offset = p.checked_sub(self.base as u64)?;
         (offset.checked_add(len)? <= self.bytes).then_some(offset)
     }
+}
+
+/// Which pieces of a heap a range lies in, that is not empty.
+fn pieces(offset: u64, len: u64) -> Range<u64> {
+    if len == 0 { 0..0 } else { offset / Heap::PIECE..(offset + len).div_ceil(Heap::PIECE) }
+}
+
+fn has(open: &[AtomicU64], piece: u64) -> bool {
+    open[piece as usize / 64].load(Ordering::Acquire) >> (piece % 64) & 1 == 1
 }
 
 fn file_bytes(fd: BorrowedFd<'_>) -> io::Result<u64> {
@@ -419,6 +458,31 @@ fn map_twice(fd: BorrowedFd<'_>, offset: u64, bytes: usize) -> io::Result<*mut u
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_not_open_is_nowhere() {
+        let bytes = 3 * Heap::PIECE + 8192;
+        let memory = Memory::create(Layout { heap_bytes: bytes }).unwrap();
+        let heap = memory.map_heap(None).unwrap();
+        assert!(heap.close().is_err() && heap.at(0, bytes).is_some());
+        let heap = heap.closable();
+        let copy = heap;
+        assert!(heap.at(0, bytes).is_some() && heap.at(0, bytes + 1).is_none());
+        heap.close().unwrap();
+        assert!((0..bytes).step_by(4096).all(|at| copy.at(at, 1).is_none()));
+        assert!(heap.open(bytes - 4096, 4097).is_err() && heap.open(u64::MAX, 2).is_err());
+        // The end of one, all of the next, and the last, which is short.
+        heap.open(Heap::PIECE - 1, 2).unwrap();
+        heap.open(bytes - 1, 1).unwrap();
+        let open = 0..2 * Heap::PIECE;
+        for at in (0..bytes).step_by(4096) {
+            let found = copy.at(at, 4096);
+            assert_eq!(found.is_some(), open.contains(&at) || at >= 3 * Heap::PIECE, "{at}");
+            // SAFETY: what is open can be written to.
+            found.into_iter().for_each(|at| unsafe { at.write(1) });
+        }
+        assert!(heap.at(open.end - 1, 2).is_none() && heap.at(0, open.end).is_some() && heap.at(0, bytes).is_none());
+    }
 
     #[test]
     fn huge_pages_keep_what_is_there() {

@@ -302,6 +302,7 @@ impl Scatter {
         if reads.awaited.len() == SHOWN_MAX {
             return Err(Fault("more ranges were shown than there may be"));
         }
+        self.heap.at(shown.range.offset, shown.range.bytes).ok_or(Fault("range outside the session's host heap"))?;
         if let Some(listener) = self.listener {
             (listener.arriving)(shown.range.offset, shown.range.bytes);
         }
@@ -406,6 +407,39 @@ mod tests {
     fn shown(offset: u64, bytes: u64) -> Vec<u8> {
         let range = HeapRange { offset, bytes };
         frame(Frame::Shown, offset, &Shown { range, address: 0x7000, key: 9 }.body())
+    }
+
+    /// What the shim has not opened of its heap cannot be written to: a server that names it breaks the protocol, and
+    /// does not end the program.
+    #[test]
+    fn bytes_for_what_is_not_open_are_a_fault() {
+        const LARGE: u64 = 8 << 20;
+        let memory = Memory::create(Layout { heap_bytes: LARGE }).unwrap();
+        let heap = memory.map_heap(None).unwrap().closable();
+        let new = || Scatter::new(vec![(Frame::Event, memory.producer(Which::Event).unwrap())], heap);
+        let counts = LaneCounts::default();
+        // One that was made before.
+        let mut before = new();
+        heap.close().unwrap();
+        heap.open(Heap::PIECE, 4096).unwrap();
+        let end = 2 * Heap::PIECE;
+        let expected = |is_open| if is_open { Ok(()) } else { Err(Fault("range outside the session's host heap")) };
+        assert_eq!(before.feed(&frame(Frame::Heap, Heap::PIECE - 8, &[1; 16]), &counts).map(drop), expected(false));
+        for (offset, is_open) in
+            [(0, false), (end - 16, true), (end - 8, false), (end, false), (Heap::PIECE, true), (LARGE - 16, false)]
+        {
+            let (mut by_bytes, mut by_device) = (new(), new());
+            by_device.let_device_read();
+            let body = [7; 16];
+            let copied = by_bytes.feed(&frame(Frame::Heap, offset, &body), &counts).map(drop);
+            assert_eq!(copied, expected(is_open), "{offset}");
+            let by_device = by_device.feed(&shown(offset.min(LARGE - 8192), 8192), &counts).map(drop);
+            let is_open = offset == Heap::PIECE;
+            assert_eq!(by_device, expected(is_open), "{offset}");
+            let mut large = new();
+            large.feed(&StreamHeader { frame: Frame::Heap, len: 1 << 20, offset }.encode(), &counts).ok();
+            assert_eq!(large.in_place().is_some(), is_open, "{offset}");
+        }
     }
 
     #[test]

@@ -282,7 +282,7 @@ pub fn map_heap(memory: &Memory) -> io::Result<Heap> {
     const BOTTOM: u64 = 0x6800_0000_0000;
     /// A stack begins up to 16 GiB below the end.
     const TOP: u64 = (1 << 47) - (32 << 30);
-    memory.map_heap_within(BOTTOM..TOP)
+    Ok(memory.map_heap_within(BOTTOM..TOP)?.closable())
 }
 
 #[cfg(test)]
