@@ -9,3 +9,4 @@ pub mod lex;
 pub mod link;
 pub mod parse;
 pub mod part;
+mod vectors;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use super::constant;
 use super::isa::operand::{Space, Ty};
 use super::lex::{self, Tok, Token};
+use super::vectors;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Operand {
@@ -70,6 +71,9 @@ pub enum Linkage {
     /// Another text defines it.
     Extern,
 }
+
+/// Variables that are declared by one name and how many there are of it (`.param .u64 %P<2>;`).
+const NUMBERED_MAX: u64 = 1 << 16;
 
 #[derive(Clone, Debug)]
 pub struct Variable {
@@ -432,7 +436,7 @@ impl<'a> Parser<'a> {
                 self.statement(&mut body)?;
             }
         }
-        Ok(body)
+        Ok(vectors::split(body))
     }
 
     fn attribute(&mut self, f: &mut Function) -> Result<()> {
@@ -582,7 +586,16 @@ impl<'a> Parser<'a> {
                 }
             }
             let template = Variable { init: Vec::new(), count: Some(1), ..v.clone() };
-            out.push(v);
+            if self.eat('<') {
+                let count = self.int()?;
+                self.expect('>')?;
+                if count > NUMBERED_MAX {
+                    return self.fail(&format!("more than {NUMBERED_MAX} variables of one name"));
+                }
+                out.extend((0..count).map(|i| Variable { name: format!("{}{i}", v.name), ..template.clone() }));
+            } else {
+                out.push(v);
+            }
             if !self.eat(',') {
                 break;
             }
