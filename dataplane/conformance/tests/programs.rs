@@ -19,6 +19,46 @@ fn nvcc_programs_run_over_tcp() {
     run_all("tcp");
 }
 
+/// GCC makes PTX of its own, and its library links it by the driver's linker with that of its runtime.
+#[test]
+fn openmp_and_openacc_of_gcc_run_on_the_gpu() {
+    // Debian's gcc-12-offload-nvptx has this.
+    let asked = Command::new("gcc").arg("-print-file-name=accel/nvptx-none/mkoffload").output().expect("gcc starts");
+    if !Path::new(String::from_utf8_lossy(&asked.stdout).trim()).is_absolute() {
+        assert!(std::env::var_os("ORION_TESTS_INSIST").is_none(), "gcc does not offload to a GPU");
+        eprintln!(
+            "left out: OpenMP and OpenACC on a GPU, for which gcc has to offload (Debian's gcc-12-offload-nvptx)"
+        );
+        return;
+    }
+    let out = built_programs().join("offload");
+    std::fs::create_dir_all(&out).expect("a folder");
+    for name in ["openmp", "openacc"] {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("offload/{name}.c"));
+        let program = out.join(name);
+        let built = Command::new("gcc")
+            .args(["-O2", &format!("-f{name}"), "-foffload=nvptx-none", "-foffload-options=-lm", "-o"])
+            .arg(&program)
+            .arg(&source)
+            .arg("-lm")
+            .output()
+            .expect("gcc starts");
+        assert!(built.status.success(), "{name}: {}", String::from_utf8_lossy(&built.stderr));
+        for transport in ["shm", "tcp"] {
+            // Whatever cannot run there is not to run on the host in silence.
+            let program = program.to_str().expect("a name of ours");
+            let arguments = ["OMP_TARGET_OFFLOAD=MANDATORY", "ACC_DEVICE_TYPE=nvidia", program];
+            let output = orion::through_orion(transport, Path::new("env"), &arguments);
+            let text = String::from_utf8_lossy(&output.stdout);
+            assert!(
+                output.status.success() && text.trim() == "PASS",
+                "{name} over {transport}: {text}{}",
+                orion::complaint(&output)
+            );
+        }
+    }
+}
+
 /// Preloaded, the shim is what a program finds by the driver's name, though no search path leads to it.
 #[test]
 fn a_preloaded_shim_is_the_programs_driver() {
