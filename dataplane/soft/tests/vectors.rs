@@ -57,7 +57,8 @@ fn elements_of_a_vector_change_places() {
 #[test]
 fn vectors_end_with_their_scope() {
     let found = run(".reg .v2 .u32 %a<3>; .reg .v2 .u32 %s; mov.v2.u32 %a2, {1, 2}; mov.v2.u32 %s, {8, 9};\n\
-         { .reg .u32 %a2; .reg .v4 .u32 %s; mov.u32 %a2, 77; mov.v4.u32 %s, {%a2, 0, 0, 0}; st.global.v4.u32 [%o], %s; }\n\
+         { .reg .u32 %a2; .reg .v4 .u32 %s; mov.u32 %a2, 77; mov.v4.u32 %s, {%a2, 0, 0, 0};\n\
+         st.global.v4.u32 [%o], %s; }\n\
          st.global.v2.u32 [%o+8], %a2; mov.u32 %a2.y, %s.y; st.global.u32 [%o+4], %a2.y;");
     assert_eq!(found, each(|_| [77, 9, 1, 2]));
 }
