@@ -28,6 +28,8 @@ pub fn ask_for_ptx(root: &Path, variable: impl Fn(&str) -> Option<OsString>) -> 
         ("CUPY_COMPILE_WITH_PTX", OsStr::new("1")),
         ("TRITON_PTXAS_PATH", ptxas.as_os_str()),
         ("TRITON_PTXAS_BLACKWELL_PATH", ptxas.as_os_str()),
+        // Mojo has the compiler in its library otherwise.
+        ("MODULAR_NVPTX_COMPILER_PATH", ptxas.as_os_str()),
         // JAX tells XLA to look there, in place of what XLA_FLAGS says.
         ("CUDA_ROOT", root.as_os_str()),
         // A module that numba imports, with which it asks nvJitLink for PTX.
@@ -123,6 +125,7 @@ mod tests {
         assert_eq!(value(&all, "CUPY_COMPILE_WITH_PTX").as_deref(), Some("1"));
         assert_eq!(value(&all, "TRITON_PTXAS_PATH").as_deref(), Some("/run/o/bin/ptxas"));
         assert_eq!(value(&all, "TRITON_PTXAS_BLACKWELL_PATH").as_deref(), Some("/run/o/bin/ptxas"));
+        assert_eq!(value(&all, "MODULAR_NVPTX_COMPILER_PATH").as_deref(), Some("/run/o/bin/ptxas"));
         assert_eq!(value(&all, "CUDA_ROOT").as_deref(), Some("/run/o"));
         assert_eq!(value(&all, "NUMBA_CUDA_MEMORY_MANAGER").as_deref(), Some("orion_numba"));
         assert_eq!(value(&all, "TF_CUDNN_USE_AUTOTUNE").as_deref(), Some("0"));

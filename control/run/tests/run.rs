@@ -33,10 +33,11 @@ static FORKING: Mutex<()> = Mutex::new(());
 const ASKED: &str = ": > $ORION_ASKED_FILE";
 
 /// What orion-run sets for compilers in the program.
-const FOR_COMPILERS: [&str; 7] = [
+const FOR_COMPILERS: [&str; 8] = [
     "CUPY_COMPILE_WITH_PTX",
     "TRITON_PTXAS_PATH",
     "TRITON_PTXAS_BLACKWELL_PATH",
+    "MODULAR_NVPTX_COMPILER_PATH",
     "CUDA_ROOT",
     "NUMBA_CUDA_MEMORY_MANAGER",
     "TF_CUDNN_USE_AUTOTUNE",
@@ -414,8 +415,9 @@ fn compilers_are_asked_for_ptx_on_the_software_gpu_alone() {
         (text(&output.stdout).lines().map(str::to_owned).collect::<Vec<_>>(), text(&output.stderr))
     };
     let (values, line) = run(&["--software-gpu"], &[]);
-    let [cupy, triton, blackwell, root, numba, trials, flags] = values.as_slice() else { panic!("{values:?}") };
-    assert_eq!((cupy.as_str(), triton, numba.as_str(), trials.as_str()), ("1", blackwell, "orion_numba", "0"));
+    let [cupy, triton, blackwell, mojo, root, numba, trials, flags] = values.as_slice() else { panic!("{values:?}") };
+    assert_eq!((cupy.as_str(), numba.as_str(), trials.as_str()), ("1", "orion_numba", "0"));
+    assert_eq!([blackwell, mojo], [triton; 2]);
     assert_eq!(triton.strip_suffix("/bin/ptxas"), Some(root.as_str()));
     assert_eq!(
         *flags,
@@ -423,14 +425,14 @@ fn compilers_are_asked_for_ptx_on_the_software_gpu_alone() {
     );
     let wanted = format!(
         "orion-run: software GPU: compilers in the program are asked for PTX: CUPY_COMPILE_WITH_PTX=1, \
-         TRITON_PTXAS_PATH={triton}, TRITON_PTXAS_BLACKWELL_PATH={triton}, CUDA_ROOT={root}, \
-         NUMBA_CUDA_MEMORY_MANAGER=orion_numba, TF_CUDNN_USE_AUTOTUNE=0, XLA_FLAGS={flags}\n"
+         TRITON_PTXAS_PATH={triton}, TRITON_PTXAS_BLACKWELL_PATH={triton}, MODULAR_NVPTX_COMPILER_PATH={triton}, \
+         CUDA_ROOT={root}, NUMBA_CUDA_MEMORY_MANAGER=orion_numba, TF_CUDNN_USE_AUTOTUNE=0, XLA_FLAGS={flags}\n"
     );
     assert_eq!(line, wanted);
     // What the user has set stays.
     let (values, line) = run(&["--software-gpu"], &[("TRITON_PTXAS_PATH", "/theirs"), ("XLA_FLAGS", "--theirs")]);
     assert_eq!(values[1], "/theirs");
-    assert!(values[6].starts_with("--theirs --xla_gpu_cuda_data_dir="), "{values:?}");
+    assert!(values[7].starts_with("--theirs --xla_gpu_cuda_data_dir="), "{values:?}");
     assert!(line.ends_with("; yours stay: TRITON_PTXAS_PATH=/theirs\n"), "{line}");
     // Whatever GPU another server has, it may be a real one.
     let (values, line) = run(&["--server", "tcp:node:7411"], &[]);
