@@ -52,6 +52,7 @@ functions! {
     fn cuCtxGetCurrent(pctx: *mut CUcontext);
     fn cuCtxGetDevResource(hCtx: CUcontext, resource: *mut CUdevResource, type_: CUdevResourceType);
     fn cuCtxGetDevice(device: *mut CUdevice);
+    fn cuIpcGetMemHandle(handle: *mut CUipcMemHandle, address: CUdeviceptr);
     fn cuCtxGetFlags(flags: *mut c_uint);
     fn cuCtxGetId(ctx: CUcontext, ctxId: *mut c_ulonglong);
     fn cuCtxGetLimit(pvalue: *mut usize, limit: CUlimit);

@@ -16,7 +16,8 @@ use crate::ptx::decode::decoder::Globals;
 use crate::ptx::decode::program::max_threads;
 use crate::ptx::isa::operand::{Space, Ty};
 use crate::ptx::isa::program::{Func, Param, function_address};
-use crate::ptx::parse::{self, Init, Linkage};
+use crate::ptx::parse;
+use crate::ptx::syntax::{Init, Linkage};
 use crate::vram::{self, Kind};
 use crate::{device, image, memory};
 

@@ -10,6 +10,7 @@ use orion_cuda::sys::*;
 
 use crate::answer::{code, not_null};
 use crate::session::attached::session;
+use crate::session::device::facts;
 use crate::state::address_map::{MemoryKind, Range};
 use crate::state::process::state;
 
@@ -93,7 +94,6 @@ pub unsafe fn cuPointerGetAttributes(
 pub fn known(r: &Range, attribute: CUpointer_attribute, ptr: u64) -> Option<Value> {
     use Value::{Int, Word};
     let offset = ptr - r.base;
-    let is_plain = matches!(r.kind, MemoryKind::Device | MemoryKind::ModuleGlobal | MemoryKind::Ipc);
     let flag = |v: bool| Int(v as i32);
     Some(match attribute {
         CU_POINTER_ATTRIBUTE_CONTEXT => Word(r.context),
@@ -107,14 +107,15 @@ pub fn known(r: &Range, attribute: CUpointer_attribute, ptr: u64) -> Option<Valu
         CU_POINTER_ATTRIBUTE_BUFFER_ID => Word(r.id),
         CU_POINTER_ATTRIBUTE_IS_MANAGED => Int(0),
         CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL => Int(r.device as i32),
-        CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE => flag(r.kind == MemoryKind::Device),
+        CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE => flag(r.kind == MemoryKind::Device && gives_handles(r)),
         CU_POINTER_ATTRIBUTE_RANGE_START_ADDR => Word(reserved(r).0),
         CU_POINTER_ATTRIBUTE_RANGE_SIZE => Word(reserved(r).1),
         CU_POINTER_ATTRIBUTE_MAPPED => Int(1),
         CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES => {
             Word(if r.kind == MemoryKind::Vmm { state().virtual_memory.handle_types(r.owner) } else { 0 })
         }
-        CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE => flag(is_plain),
+        // The client's network card does not reach it: as CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED has it.
+        CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE => Int(0),
         CU_POINTER_ATTRIBUTE_ACCESS_FLAGS => Int(r.access as i32),
         CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE => {
             Word(if matches!(r.kind, MemoryKind::Pool | MemoryKind::Graph) { r.owner } else { 0 })
@@ -123,10 +124,16 @@ pub fn known(r: &Range, attribute: CUpointer_attribute, ptr: u64) -> Option<Valu
         CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR => Word(mapping(r).0),
         // No two live blocks share an address.
         CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID => Word(mapping(r).0 / PAGE),
-        CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE => flag(is_plain),
+        // cuMemBatchDecompressAsync is refused: as CU_DEVICE_ATTRIBUTE_MEM_DECOMPRESS_ALGORITHM_MASK has it.
+        CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE => Int(0),
         // Tokens for a kernel module of the GPU's host, and whatever comes after CUDA 13.0.
         _ => return None,
     })
+}
+
+/// Whether `cuIpcGetMemHandle` gives one for memory of that device, which the software GPU does not.
+fn gives_handles(r: &Range) -> bool {
+    facts().is_ok_and(|facts| facts.devices.get(r.device as usize).is_some_and(|device| !device.is_software()))
 }
 
 /// Start and size of the range of addresses an allocation lies in: the whole reservation for VMM.

@@ -20,6 +20,7 @@ facts! { pointer:
         an_id_is_never_given_twice,
         inside_an_allocation_is_the_same_id,
         nothing_is_managed,
+        what_is_said_to_be_capable_is,
         unknown_memory_alone_is_invalid_value,
         unknown_memory_among_many_is_zeroes,
         device_memory_among_many,
@@ -110,6 +111,29 @@ fn nothing_is_managed(cu: &'static Cuda) -> Verdict {
     let mut managed = 9u32;
     ok!(cu.cuPointerGetAttribute(as_void(&mut managed), CU_POINTER_ATTRIBUTE_IS_MANAGED, address));
     same!(managed & 0xff, 0);
+    cu.free(address)
+}
+
+/// A program that believes an address fails for good where the function then says no, as UCX does.
+fn what_is_said_to_be_capable_is(cu: &'static Cuda) -> Verdict {
+    let address = cu.alloc(1 << 20)?;
+    let is = |attribute| -> Get<bool> { Ok(of::<u32>(cu, attribute, address)? & 0xff != 0) };
+    let has = |attribute| -> Get<bool> {
+        let (mut device, mut value) = (0, 0);
+        ok!(cu.cuCtxGetDevice(&mut device));
+        ok!(cu.cuDeviceGetAttribute(&mut value, attribute, device));
+        Ok(value != 0)
+    };
+    if is(CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE)? {
+        let mut handle = CUipcMemHandle { reserved: [0; 64] };
+        ok!(cu.cuIpcGetMemHandle(&mut handle, address));
+    }
+    if is(CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE)? {
+        holds!(has(CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED)?, "an address reaches further than its device");
+    }
+    if is(CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE)? {
+        holds!(has(CU_DEVICE_ATTRIBUTE_MEM_DECOMPRESS_ALGORITHM_MASK)?, "an address does what its device does not");
+    }
     cu.free(address)
 }
 

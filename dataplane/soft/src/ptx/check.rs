@@ -6,7 +6,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::parse::{Function, Instruction, Module, Operand, Stmt};
+use super::parse::{Function, Module};
+use super::syntax::{Instruction, Operand, Stmt};
 
 pub fn check(module: &Module) -> Result<(), String> {
     let outside = outside(module);

@@ -4,7 +4,8 @@
 use std::collections::{HashMap, HashSet};
 
 use super::check::Names;
-use super::parse::{Function, Init, Linkage, Module, Operand, Stmt, Variable};
+use super::parse::{Function, Module};
+use super::syntax::{Init, Linkage, Operand, Stmt, Variable};
 
 type Result<T> = core::result::Result<T, String>;
 

@@ -4,7 +4,8 @@ use std::collections::{HashMap, HashSet};
 
 use super::check;
 use super::decode::program::visit_names;
-use super::parse::{Function, Instruction, Module, Operand, Stmt, Variable};
+use super::parse::{Function, Module};
+use super::syntax::{Instruction, Operand, Stmt, Variable};
 
 /// The module with the bodies that a kernel can come to; other functions are declarations, so that all keep their
 /// places. Nothing if the kernel may call an address, which any function's can be.

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use super::isa::operand::Ty;
-use super::parse::{Instruction, Operand, Stmt};
+use super::syntax::{Instruction, Operand, Stmt};
 
 const ELEMENTS: [&str; 4] = ["x", "y", "z", "w"];
 /// What an element may be called too.

@@ -5,7 +5,8 @@ use std::collections::{HashMap, HashSet};
 use crate::ptx::isa::instruction::{Instr, Op};
 use crate::ptx::isa::operand::{Cmp, Fp, Logic, RESERVED_SHARED, Reg, Round, Space, Special, Src, Ty};
 use crate::ptx::isa::program::function_address;
-use crate::ptx::parse::{Function, Module, Operand, Variable};
+use crate::ptx::parse::{Function, Module};
+use crate::ptx::syntax::{Operand, Variable};
 
 pub type Result<T> = core::result::Result<T, String>;
 

@@ -4,7 +4,7 @@ use crate::ptx::decode::decoder::{Binding, Decoder, Mods, Result, unsupported};
 use crate::ptx::decode::video;
 use crate::ptx::isa::instruction::{Call, Op, Slot, Target};
 use crate::ptx::isa::operand::*;
-use crate::ptx::parse::{Instruction, Operand};
+use crate::ptx::syntax::{Instruction, Operand};
 
 impl<'a> Decoder<'a> {
     pub fn instruction(&mut self, i: &'a Instruction) -> Result<()> {

@@ -12,7 +12,8 @@ use crate::ptx::decode::{prologue, rows};
 use crate::ptx::isa::instruction::Op;
 use crate::ptx::isa::operand::{Space, Src};
 use crate::ptx::isa::program::{Func, Param, Program};
-use crate::ptx::parse::{Function, Linkage, Module, Operand, Stmt, Variable};
+use crate::ptx::parse::{Function, Module};
+use crate::ptx::syntax::{Linkage, Operand, Stmt, Variable};
 
 /// Offsets and sizes of a kernel's parameters, as `cuFuncGetParamInfo` reports them.
 pub fn kernel_params(f: &Function) -> (Vec<Param>, u32) {
