@@ -17,7 +17,7 @@ use crate::ptx::decode::program::max_threads;
 use crate::ptx::isa::operand::{Space, Ty};
 use crate::ptx::isa::program::{Func, Param, function_address};
 use crate::ptx::parse;
-use crate::ptx::syntax::{Init, Linkage};
+use crate::ptx::syntax::{Init, Linkage, Variable};
 use crate::vram::{self, Kind};
 use crate::{device, image, memory};
 
@@ -227,7 +227,7 @@ impl Module {
     }
 }
 
-fn initialise(v: &parse::Variable, at: u64, addresses: &Globals) -> R {
+fn initialise(v: &Variable, at: u64, addresses: &Globals) -> R {
     let element = v.ty.bytes() as usize;
     let room = v.bytes() as usize;
     let mut bytes = vec![0u8; room];

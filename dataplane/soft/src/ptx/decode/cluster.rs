@@ -5,7 +5,7 @@
 use crate::ptx::decode::decoder::{Decoder, Mods, Result, unsupported};
 use crate::ptx::isa::instruction::{Instr, Op};
 use crate::ptx::isa::operand::{MbarrierOp, Reg, Space, Src, Ty};
-use crate::ptx::parse::Operand;
+use crate::ptx::syntax::Operand;
 
 impl Decoder<'_> {
     pub(super) fn mbarrier(&mut self, mods: &Mods, ops: &[Operand]) -> Result<()> {

@@ -4,7 +4,7 @@ use crate::ptx::decode::decoder::{Decoder, Mods, Result, unsupported};
 use crate::ptx::isa::instruction::Op;
 use crate::ptx::isa::matrix::{Element, Fragment, MatrixOp, Multiply, Part, Shape, Sparse};
 use crate::ptx::isa::operand::{Reg, Round, Src, Ty};
-use crate::ptx::parse::Operand;
+use crate::ptx::syntax::Operand;
 
 impl Element {
     fn of(name: &str) -> Option<Self> {

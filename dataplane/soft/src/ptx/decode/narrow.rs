@@ -4,7 +4,7 @@ use crate::ptx::decode::decoder::{Decoder, Mods, Result, unsupported};
 use crate::ptx::isa::instruction::Op;
 use crate::ptx::isa::narrow::{Format, Narrow};
 use crate::ptx::isa::operand::{Round, Src, Ty};
-use crate::ptx::parse::Operand;
+use crate::ptx::syntax::Operand;
 
 impl Format {
     fn of(modifier: &str) -> Option<Self> {

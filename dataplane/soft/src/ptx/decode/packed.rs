@@ -4,7 +4,7 @@
 use crate::ptx::decode::decoder::{Decoder, Mods, Result, unsupported};
 use crate::ptx::isa::instruction::Op;
 use crate::ptx::isa::operand::{Cmp, FloatBin, FloatUn, Fp, IntBin, Reg, Round, Src, Ty};
-use crate::ptx::parse::Operand;
+use crate::ptx::syntax::Operand;
 
 /// Which part of an instruction's operands one plain instruction works on.
 #[derive(Clone, Copy)]

@@ -4,7 +4,7 @@ use crate::ptx::decode::decoder::{Decoder, Mods, Result, unsupported};
 use crate::ptx::isa::instruction::Op;
 use crate::ptx::isa::operand::{AtomOp, Reg, Src, Ty};
 use crate::ptx::isa::texture::{Geometry, Level, Outside, Place, Query, Results, TextureOp};
-use crate::ptx::parse::Operand;
+use crate::ptx::syntax::Operand;
 
 impl Geometry {
     fn of(mods: &Mods) -> Result<Self> {

@@ -5,7 +5,7 @@ use crate::ptx::decode::decoder::{Decoder, Mods, Result, unsupported};
 use crate::ptx::isa::instruction::Op;
 use crate::ptx::isa::operand::{Cmp, Src, Ty};
 use crate::ptx::isa::video::{Arithmetic, Part, Second, Shift, Video};
-use crate::ptx::parse::Operand;
+use crate::ptx::syntax::Operand;
 
 /// What a mnemonic names: arithmetic on one value, on two halves or on four bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
