@@ -3,15 +3,12 @@
 numba links what it compiled with nvJitLink, which makes PTX of its intermediate language and of nothing else, and no
 setting of numba's makes it ask for that. It imports the module that NUMBA_CUDA_MEMORY_MANAGER names when it makes its
 first context, before it links anything. orion-run names this one on the software GPU, and nowhere else. Memory is
-managed as always.
+managed as always. There are two of numba's, numba-cuda and numba-cuda-mlir, and a program may have both.
 """
 
 import ctypes
+import sys
 import warnings
-
-from numba.cuda.cudadrv import driver
-
-_numba_memory_manager = driver.NumbaCUDAMemoryManager
 
 #: What numba's groups of a whole grid call, which CUDA has as machine code (libcudadevrt.a). A cooperative launch has a
 #: workspace, whose address is in two registers; its second word is a barrier. Each block adds one, but for the first,
@@ -73,10 +70,13 @@ over:
 \0"""
 
 
-def _ask_for_ptx(linker):
+def _ask_for_ptx(driver):
+    linker = driver._Linker
     machine_code = linker.complete
 
     def complete(self):
+        if hasattr(self, "_materialize_pending_cu"):
+            self._materialize_pending_cu()
         codes = [code for code in self._object_codes if code.name != "libcudadevrt.a"]
         of_grids = [_OF_GRIDS] if len(codes) < len(self._object_codes) else []
         kinds = {code.code_type for code in codes}
@@ -95,12 +95,12 @@ def _ask_for_ptx(linker):
             self.linker = codes[0]
             self._info_log = self._error_log = ""
             self._complete = True
-        return driver.ObjectCode.from_ptx(texts[0]) if len(texts) == 1 else _linked(texts)
+        return driver.ObjectCode.from_ptx(texts[0]) if len(texts) == 1 else _linked(driver, texts)
 
     linker.complete = complete
 
 
-def _linked(texts):
+def _linked(driver, texts):
     """Of several texts, by the driver's linker."""
     cuda = driver.binding
 
@@ -120,10 +120,27 @@ def _linked(texts):
         cuda.cuLinkDestroy(state)
 
 
-# A numba without this class gives PTX to the driver's linker.
-if hasattr(driver, "_Linker"):
-    _missing = [name for name in ("complete", "get_linked_ptx") if not hasattr(driver._Linker, name)]
-    if _missing or not hasattr(driver, "ObjectCode"):
-        warnings.warn(f"Orion does not know this version of numba-cuda ({_missing}); its kernels may be refused")
+def _known(driver):
+    # A numba without this class gives PTX to the driver's linker.
+    if not hasattr(driver, "_Linker"):
+        return
+    missing = [name for name in ("complete", "get_linked_ptx") if not hasattr(driver._Linker, name)]
+    if missing or not hasattr(driver, "ObjectCode"):
+        warnings.warn(f"Orion does not know this version of {driver.__name__} ({missing}); its kernels may be refused")
     else:
-        _ask_for_ptx(driver._Linker)
+        _ask_for_ptx(driver)
+
+
+#: Those that have asked for their memory manager.
+_drivers = set()
+
+
+def __getattr__(name):
+    """The memory manager of the driver that asks for it."""
+    if name != "_numba_memory_manager":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    driver = sys.modules[sys._getframe(1).f_globals["__name__"]]
+    if driver.__name__ not in _drivers:
+        _drivers.add(driver.__name__)
+        _known(driver)
+    return driver.NumbaCUDAMemoryManager
