@@ -6,6 +6,10 @@ use crate::stream::SHOWN_BYTES_MAX;
 /// the size of the machine's memory, of which most programs use little.
 pub const AREA_BYTES: u64 = 64 << 20;
 
+/// Of one session: 16 MiB of the system's memory, which no limit of the session's counts. What lies in other areas is
+/// registered for a moment, as without paging.
+pub const AREAS_MAX: usize = 64;
+
 /// A heap in areas. Each one reaches so far into the next that a range lies whole in the one that it begins in.
 #[derive(Debug, Clone, Copy)]
 pub struct Areas {
@@ -33,9 +37,28 @@ impl Areas {
     }
 }
 
+/// Whether an area is among those that are known, or there is room for one more.
+pub fn may_know<T>(known: &[Option<T>], area: usize) -> bool {
+    known.get(area).is_some_and(Option::is_some) || known.iter().flatten().count() < AREAS_MAX
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Who uses a little of each area of a large heap has no more of them known than there may be.
+    #[test]
+    fn no_more_areas_are_known_than_there_may_be() {
+        let mut known: Vec<Option<()>> = vec![None; 3 * AREAS_MAX];
+        for area in (0..known.len()).rev() {
+            if may_know(&known, area) {
+                known[area] = Some(());
+            }
+        }
+        assert_eq!(known.iter().flatten().count(), AREAS_MAX);
+        assert!(known[2 * AREAS_MAX..].iter().all(Option::is_some));
+        assert!(may_know(&known, 2 * AREAS_MAX) && !may_know(&known, 0) && !may_know(&known, usize::MAX));
+    }
 
     /// Whatever is in the heap and small enough is whole in one area, and no area is anywhere else.
     #[test]

@@ -13,7 +13,7 @@ use orion_ring::control::PLACED_BYTES;
 use orion_ring::{Heap, Reach};
 use rdma_mummy_sys as sys;
 
-use super::areas::Areas;
+use super::areas::{Areas, may_know};
 #[cfg(debug_assertions)]
 use super::breaking::Listed;
 use super::choice::{VerbsPort, mtu_bytes, mtu_number};
@@ -742,6 +742,7 @@ impl Pair {
         super::breaking::may_register(how)?;
         if let Some(paged) = self.paged.get()
             && let Some(area) = paged.areas.of(at as u64, bytes as u64)
+            && may_know(&paged.known(), area)
         {
             return self.find(paged, area, at, bytes, how);
         }
