@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Every test of Orion that needs no GPU. Ends with "N passed, N failed" and a failing status if anything failed.
-#   ./test.sh            all steps but install-built, kvm, libvirt, paging, pytorch-debian, sanitize, units, vm, vsock
+#   ./test.sh            all steps but install-built, kvm, libvirt, pytorch-debian, sanitize, units, vm and vsock
 #   ./test.sh STEP…      some of: format lint generated build unit pool suite loom facts programs readme frameworks
 #                        fuzz attack portable guest install-built kvm libvirt paging pytorch-debian rdma nodes
 #                        sanitize units vm vsock
@@ -21,8 +21,8 @@
 # rdma has programs run over RDMA in a virtual machine with Debian's own kernel, queue pairs break at each step, devices
 # read what they may and may not, and some facts and the hostile client go over it. nodes is a pool of two such machines
 # (dataplane/conformance/vm/rdma.sh, vm/nodes.sh). vm takes longer, an hour: there the whole suite of carriers goes over
-# RDMA, all facts and the hostile client for a minute, and bpf's programs are attached (bpf/vm.sh). paging has the whole
-# suite of carriers go over RDMA on a newer kernel, whose device finds pages by itself.
+# RDMA, all facts and the hostile client for a minute, and bpf's programs are attached (bpf/vm.sh). paging is what devices
+# do that find pages by themselves, on a newer kernel; named, the whole suite of carriers too.
 # guest runs the facts and programs of nvcc in such a machine, over memory that it shares with oriond here
 # (dataplane/conformance/vm/guest.sh); vsock has a suite and programs over vsock there (vm/vsock.sh); kvm has a Linux
 # guest under KVM in one (vm/kvm.sh), and libvirt one that libvirt starts, as root (vm/libvirt.sh).
@@ -236,6 +236,10 @@ else
     step rdma env ORION_VM_FILTER="${ORION_VM_FILTER:-broken_pair rdma_ranges}" \
         ORION_VM_FACTS="${ORION_VM_FACTS:---quiet --only copy::}" \
         ORION_ATTACK_SECONDS="${ORION_ATTACK_SECONDS:-8}" dataplane/conformance/vm/rdma.sh
+    # On a kernel whose device finds pages by itself: what is about that, and the whole suite where it is named.
+    paging=paging
+    [[ "$wanted" != *" paging "* ]] || paging="paging pipe carrier"
+    step paging env ORION_VM_SUITE=trixie-backports dataplane/conformance/vm/rdma.sh $paging
     step nodes dataplane/conformance/vm/nodes.sh
 fi
 [[ "$wanted" != *" install-built "* ]] || step install-built env ORION_TEST_INSTALL_BUILDS=1 \
@@ -243,8 +247,6 @@ fi
 [[ "$wanted" != *" pytorch-debian "* ]] || step pytorch-debian tests pytorch_debian
 [[ "$wanted" != *" sanitize "* ]] || step sanitize sanitize
 [[ "$wanted" != *" vm "* ]] || for script in bpf/vm dataplane/conformance/vm/rdma; do step vm "$script.sh"; done
-[[ "$wanted" != *" paging "* ]] || step paging env ORION_VM_SUITE=trixie-backports dataplane/conformance/vm/rdma.sh \
-    paging pipe carrier
 [[ "$wanted" != *" vsock "* ]] || step vsock dataplane/conformance/vm/vsock.sh
 for name in kvm libvirt; do
     [[ "$wanted" != *" $name "* ]] || step "$name" "dataplane/conformance/vm/$name.sh" \
