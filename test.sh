@@ -21,8 +21,8 @@
 # rdma has programs run over RDMA in a virtual machine with Debian's own kernel, queue pairs break at each step, devices
 # read what they may and may not, and some facts and the hostile client go over it. nodes is a pool of two such machines
 # (dataplane/conformance/vm/rdma.sh, vm/nodes.sh). vm takes longer, an hour: there the whole suite of carriers goes over
-# RDMA, all facts and the hostile client for a minute, and bpf's programs are attached (bpf/vm.sh). paging is what devices
-# do that find pages by themselves, on a newer kernel; named, the whole suite of carriers too.
+# RDMA, all facts and the hostile client for a minute, and bpf's programs are attached (bpf/vm.sh). paging is about
+# devices that find pages by themselves, on a newer kernel; named, it has the whole suite of carriers too.
 # guest runs the facts and programs of nvcc in such a machine, over memory that it shares with oriond here
 # (dataplane/conformance/vm/guest.sh); vsock has a suite and programs over vsock there (vm/vsock.sh); kvm has a Linux
 # guest under KVM in one (vm/kvm.sh), and libvirt one that libvirt starts, as root (vm/libvirt.sh).
