@@ -122,7 +122,7 @@ impl Warm {
             let primary = HashMap::from([(0, context)]);
             let files = driver::load_late_libraries(&options.driver, &options.profiler());
             // After its compiler is there, and before the driver's memory is counted.
-            let prove = || Preemption::proved(driver, driver::is_software(&options.driver));
+            let prove = || Preemption::proved(driver, devices[0], driver::is_software(&options.driver));
             let preemption = options.preempts.then(prove).transpose().map_err(|why| {
                 format!("taking a kernel off the GPU and letting it go on failed: {why}; --preemption off does without")
             })?;
@@ -332,20 +332,16 @@ fn gate(
     bell: Bell,
     devices: &[CUdevice],
     preemption: Option<Result<Preemption, String>>,
+    preempts: impl Fn(Preemption, CUdevice) -> Preemption,
 ) -> Result<Gate, String> {
-    // Channels do not say which of several GPUs is meant.
-    let has_several = devices.iter().any(|device| *device != devices[0]);
-    let preemption = match preemption {
-        Some(Ok(_)) if has_several => Some(Err("it has several GPUs".to_owned())),
-        other => other,
-    };
     if let Some(Err(why)) = &preemption {
         lines::warn(&format!(
             "kernels of this session that go on after its turn are not taken off the GPU ({why}), and what it has had \
              too much is paid back; with --preemption off nothing is said of that"
         ));
     }
-    Gate::new(page, bell, devices, preemption.and_then(Result::ok))
+    let preemption = preemption.and_then(Result::ok);
+    Gate::new(page, bell, devices, |device| preemption.map(|proved| preempts(proved, device)))
         .map_err(|e| format!("starting a thread for turns failed: {e}"))
 }
 
@@ -429,8 +425,9 @@ fn serve(
     watch(assign.session, Arc::clone(&attachment), warm.budget, drift)?;
     driver_log::listen(warm.driver);
     let devices = warm.vgpus.iter().map(|vgpu| vgpu.device).collect::<Vec<_>>();
-    let gate = seats.map(|(page, bell)| gate(page, bell, &devices, warm.preemption)).transpose()?;
-    let preemptor = gate.as_ref().and_then(|gate| gate.preemptor.clone());
+    let preempts = |proved: Preemption, device| proved.of(warm.driver, device);
+    let gate = seats.map(|(page, bell)| gate(page, bell, &devices, warm.preemption, preempts)).transpose()?;
+    let preemptors = gate.as_ref().map_or(Vec::new(), |gate| gate.preemptors.clone());
     let mut s = Session::new(Parts {
         driver: warm.driver,
         vgpus: warm.vgpus,
@@ -454,7 +451,7 @@ fn serve(
     });
     let ended = executor::run(&mut s, commands);
     // The driver waits for it when the process ends.
-    preemptor.inspect(|preemptor| preemptor.let_go_on());
+    preemptors.iter().flatten().for_each(|preemptor| preemptor.let_go_on());
     match ended {
         Ok(()) => Ok(()),
         Err(fault) => Err(format!("session {} ended: the client broke the protocol: {fault}", assign.session)),

@@ -2,6 +2,7 @@
 //! bounds here are wide; how exactly shares are kept is what `orion-arbiter` is tested for, and `perf/suite/shares.py`
 //! measures.
 
+use std::ffi::CStr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -95,22 +96,25 @@ impl Program {
     fn on(vgpu: u32, mut client: Client) -> Program {
         client.context = Handle::primary_context(vgpu).0;
         let mut program = Program(client);
-        let module = Handle::new(Kind::Module, 0, 0).0;
-        let image = Payload::Inline(Bytes::from(PTX.as_bytes()));
-        program.done(
-            ModuleLoadData::OP,
-            &body(&ModuleLoadData { module: New(module), image, options: List::default(), owner: c"".into() }),
-        );
-        for (function, name) in [(WORK, c"work"), (FOREVER, c"forever"), (BRIEF, c"brief"), (COUNTS, c"counts")] {
-            let find = ModuleGetFunction { module: Existing(module), function: New(function), name: name.into() };
-            program.done(ModuleGetFunction::OP, &body(&find));
-        }
+        let kernels = [(WORK, c"work"), (FOREVER, c"forever"), (BRIEF, c"brief"), (COUNTS, c"counts")];
+        program.load(Handle::new(Kind::Module, 0, 0).0, &kernels);
         program.done(calls::cuStreamCreateWithPriority::OP, &body(&non_blocking(STREAM)));
         program
     }
 
     fn attach(server: &Oriond) -> Program {
         Program::with(Client::attach(server, Transport::Shm))
+    }
+
+    /// These kernels, in the current context.
+    fn load(&mut self, module: u64, kernels: &[(u64, &CStr)]) {
+        let image = Payload::Inline(Bytes::from(PTX.as_bytes()));
+        let load = ModuleLoadData { module: New(module), image, options: List::default(), owner: c"".into() };
+        self.done(ModuleLoadData::OP, &body(&load));
+        for (function, name) in kernels {
+            let find = ModuleGetFunction { module: Existing(module), function: New(*function), name: (*name).into() };
+            self.done(ModuleGetFunction::OP, &body(&find));
+        }
     }
 
     fn done(&mut self, op: u16, body: &[u8]) {
@@ -231,7 +235,6 @@ fn sessions_with_two_gpus_wait_for_each_of_them_by_itself() {
     });
     assert!(counts.iter().all(|count| *count > 0), "{counts:?}");
     drop(programs);
-    server.wait_for_log(&["not taken off the GPU (it has several GPUs)", "--preemption off"]);
     for (session, gpu, works) in [(1, 0, true), (1, 1, false), (2, 0, false), (2, 1, true)] {
         let words = format!("session={session} gpu={gpu} share=50 used_ms=");
         server.wait_for_log(&["the session's part of the GPU's time", &words]);
@@ -480,7 +483,12 @@ fn keeps_nobody_else_from_the_gpu(preemption: &str) {
 
 /// What the log says at its end of a session's part of the GPU.
 fn part_of(server: &Oriond, session: u64, names: &[&str]) -> Vec<u64> {
-    let words = ["the session's part of the GPU's time".to_owned(), format!("session={session} ")];
+    part_of_gpu(server, session, None, names)
+}
+
+fn part_of_gpu(server: &Oriond, session: u64, gpu: Option<u32>, names: &[&str]) -> Vec<u64> {
+    let its = gpu.map_or(String::new(), |gpu| format!("gpu={gpu} "));
+    let words = ["the session's part of the GPU's time".to_owned(), format!("session={session} {its}")];
     server.wait_for_log(&words.each_ref().map(String::as_str));
     let log = server.log();
     let line = log.lines().find(|line| words.iter().all(|word| line.contains(word))).expect("it was waited for");
@@ -511,6 +519,36 @@ fn a_kernel_that_goes_on_after_its_turn_is_taken_off_the_gpu_and_ends_right() {
     assert!(taken_off > 5 && used_ms * 2 < held.as_millis() as u64, "{taken_off} times, {used_ms} ms of {held:?}");
     let taken_off = part_of(&shared, 2, &["taken_off"])[0];
     assert!(taken_off > 2, "{taken_off} times");
+}
+
+/// Of two GPUs the kernels of one are taken off it, and those of the other go on meanwhile.
+#[test]
+fn kernels_are_taken_off_one_gpu_and_go_on_on_another() {
+    let arguments = [&SOFT[..], &["--vgpus", "2", "--memory-limit", "256 MiB", "--share", "50"]].concat();
+    let server = Oriond::start_in(&[("ORION_SOFT_DEVICES", "2")], &arguments);
+    let mut both = Program::on(1, Client::attach(&server, Transport::Shm));
+    both.0.context = Handle::primary_context(0).0;
+    let [module, forever] = [Kind::Module, Kind::Function].map(|kind| Handle::new(kind, 0, 9).0);
+    let stream = Handle::new(Kind::Stream, 0, 9).0;
+    both.load(module, &[(forever, c"forever")]);
+    both.done(calls::cuStreamCreateWithPriority::OP, &body(&non_blocking(stream)));
+    let mut neighbour = Program::on(0, Client::attach(&server, Transport::Shm));
+    let (is_over, done) = (AtomicBool::new(false), [AtomicU64::new(0), AtomicU64::new(0)]);
+    both.launch_on(stream, forever);
+    both.0.context = Handle::primary_context(1).0;
+    let counts = std::thread::scope(|scope| {
+        let is_over = &is_over;
+        for (program, done) in [&mut both, &mut neighbour].into_iter().zip(&done) {
+            scope.spawn(move || program.work_until(is_over, done));
+        }
+        count_for(&[&done[0], &done[1]], Duration::from_millis(1500), is_over)
+    });
+    assert!(counts.iter().all(|count| *count > 0), "{counts:?}");
+    drop((both, neighbour));
+    for (gpu, is_taken_off) in [(0, true), (1, false)] {
+        let taken_off = part_of_gpu(&server, 1, Some(gpu), &["taken_off"])[0];
+        assert!(if is_taken_off { taken_off > 5 } else { taken_off == 0 }, "{taken_off} times off GPU {gpu}");
+    }
 }
 
 /// A hard cap is kept from session to session: who has run a kernel that does not end and is killed is not let on at

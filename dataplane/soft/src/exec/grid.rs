@@ -220,7 +220,7 @@ impl Job {
         let mut ended = None;
         let mut finished = 0;
         while let Some(mut cluster) = self.take(&mut ended) {
-            hold::pass();
+            hold::pass(self.launch.device);
             let outcome = if self.abort.load(Ordering::Relaxed) {
                 Ok(true)
             } else {

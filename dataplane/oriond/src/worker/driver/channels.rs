@@ -31,6 +31,9 @@ const CHANNEL_ENDS: u32 = 0x6f;
 /// `NV2080_ENGINE_TYPE_GR0` to `GR7`: what computes. The others copy, encode and so on.
 const COMPUTES: std::ops::RangeInclusive<u32> = 1..=8;
 const DISABLE_CHANNELS: u32 = 0x2080_110b;
+/// `NV2080_CTRL_CMD_GPU_GET_GID_INFO`, and its flags for sixteen bytes.
+const GET_GID_INFO: u32 = 0x2080_014a;
+const GID_IS_BINARY: u32 = 2;
 /// `NV2080_CTRL_FIFO_DISABLE_CHANNELS_MAX_ENTRIES`.
 const CHANNELS_A_CALL: usize = 64;
 /// A context has eight channels. Beyond that it is not known any more which there are.
@@ -89,6 +92,15 @@ struct DisableChannels {
     event: u64,
     clients: [u32; CHANNELS_A_CALL],
     channels: [u32; CHANNELS_A_CALL],
+}
+
+/// `NV2080_CTRL_GPU_GET_GID_INFO_PARAMS`.
+#[repr(C)]
+struct GetGidInfo {
+    index: u32,
+    flags: u32,
+    bytes: u32,
+    data: [u8; 256],
 }
 
 /// The driver's, and everybody's in this process: the system call, and what came of it is noted.
@@ -242,22 +254,39 @@ impl Object {
     }
 }
 
-/// Takes all channels of this process that compute off their GPUs, or lets them on again. Who makes channels meanwhile
-/// waits.
+/// Takes all channels of this process that compute off the GPU with this UUID, or lets them on again. Who makes
+/// channels meanwhile waits.
 ///
 /// # Errors
 ///
 /// There are none, or the driver refuses: it says by which status.
-pub fn enable(enabled: bool) -> Result<(), String> {
+pub fn enable(gpu: [u8; 16], enabled: bool) -> Result<(), String> {
     let objects = objects();
-    let by_gpu = objects.computing()?;
-    if by_gpu.iter().all(|(_, channels)| channels.is_empty()) {
-        return Err("the driver has made no channels that compute, or not by ioctl".to_owned());
-    }
-    for (subdevice, channels) in by_gpu {
+    let (mut others, mut is_found) = (0, false);
+    for (subdevice, channels) in objects.computing()?.into_iter().filter(|(_, channels)| !channels.is_empty()) {
+        if uuid(subdevice)? != gpu {
+            others += 1;
+            continue;
+        }
+        is_found = true;
         channels.chunks(CHANNELS_A_CALL).try_for_each(|channels| disable(subdevice, channels, !enabled))?;
     }
-    Ok(())
+    match (is_found, others) {
+        (true, _) => Ok(()),
+        (false, 0) => Err("the driver has made no channels that compute, or not by ioctl".to_owned()),
+        (false, _) => Err("the driver has made channels that compute on other GPUs only".to_owned()),
+    }
+}
+
+/// Of the GPU that a subdevice is, as `cuDeviceGetUuid` has it.
+fn uuid(subdevice: Object) -> Result<[u8; 16], String> {
+    let mut parameters = GetGidInfo { index: 0, flags: GID_IS_BINARY, bytes: 0, data: [0; 256] };
+    // SAFETY: what this command takes.
+    unsafe { ask(subdevice, GET_GID_INFO, "NV2080_CTRL_CMD_GPU_GET_GID_INFO", &mut parameters) }?;
+    match (parameters.bytes, parameters.data.first_chunk()) {
+        (16, Some(uuid)) => Ok(*uuid),
+        (bytes, _) => Err(format!("NV2080_CTRL_CMD_GPU_GET_GID_INFO answered {bytes} bytes of a GPU's UUID, not 16")),
+    }
 }
 
 fn disable(subdevice: Object, handles: &[u32], disable: bool) -> Result<(), String> {
@@ -267,21 +296,31 @@ fn disable(subdevice: Object, handles: &[u32], disable: bool) -> Result<(), Stri
     let count = handles.len() as u32;
     let mut parameters =
         DisableChannels { disable: disable.into(), count, only_scheduling: 0, rewind: 0, event: 0, clients, channels };
+    // SAFETY: what this command takes.
+    unsafe { ask(subdevice, DISABLE_CHANNELS, "NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS", &mut parameters) }
+}
+
+/// Has the kernel module carry out a command.
+///
+/// # Safety
+///
+/// The parameters are this command's.
+unsafe fn ask<T>(subdevice: Object, command: u32, name: &str, parameters: &mut T) -> Result<(), String> {
     let mut control = Control {
         client: subdevice.client,
         object: subdevice.handle,
-        command: DISABLE_CHANNELS,
+        command,
         flags: 0,
-        parameters: &raw mut parameters as u64,
-        bytes: size_of::<DisableChannels>() as u32,
+        parameters: &raw mut *parameters as u64,
+        bytes: size_of::<T>() as u32,
         status: 0,
     };
-    // SAFETY: a descriptor that the driver has made objects on, and parameters as its kernel module takes them.
+    // SAFETY: a descriptor that the driver has made objects on, and the caller's promise for the parameters.
     let answer = unsafe { libc::syscall(libc::SYS_ioctl, subdevice.fd, CONTROL, &raw mut control) };
     match (answer, control.status) {
         (0, 0) => Ok(()),
-        (0, status) => Err(format!("NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS answered with status {status:#x}")),
-        _ => Err(format!("asking for channels to be disabled failed: {}", std::io::Error::last_os_error())),
+        (0, status) => Err(format!("{name} answered with status {status:#x}")),
+        _ => Err(format!("{name} failed: {}", std::io::Error::last_os_error())),
     }
 }
 
@@ -342,6 +381,7 @@ mod tests {
         words[7] = 0x1f;
         assert_eq!((made(&words, 32), made(&words, 40)), (None, None));
         assert_eq!((size_of::<Control>(), size_of::<DisableChannels>(), CONTROL), (32, 536, 0xc020_462a));
+        assert_eq!(size_of::<GetGidInfo>(), 268);
     }
 
     #[test]

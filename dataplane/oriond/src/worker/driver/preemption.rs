@@ -1,4 +1,4 @@
-//! Whether this worker's kernels can be taken off its GPU before they have ended, and doing it.
+//! Whether this worker's kernels can be taken off a GPU before they have ended, and doing it.
 
 // UNSAFETY: calls the driver through C function pointers.
 
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use orion_cuda::driver::Driver;
 use orion_cuda::sys::*;
 
-use crate::worker::driver::channels;
+use crate::worker::driver::{channels, load};
 
 /// For so long nothing may come of a kernel that is held; a launch and its end take 10 us otherwise.
 const HELD: Duration = Duration::from_millis(2);
@@ -29,30 +29,39 @@ const PTX: &std::ffi::CStr = c"
 }
 ";
 
-/// Takes what this process computes off its GPU, in the middle of kernels, and lets it go on.
+/// Takes what this process computes off a GPU, in the middle of kernels, and lets it go on.
 #[derive(Debug, Clone, Copy)]
 pub enum Preemption {
-    Software,
-    /// By the driver's channels.
-    Channels,
+    Software(CUdevice),
+    /// By the driver's channels; the GPU's UUID.
+    Channels([u8; 16]),
 }
 
 impl Preemption {
-    /// Tries it with a kernel of our own. A context is current, and nobody else uses the driver meanwhile. Answers why
-    /// it does not work here, where it does not: what was asked of the driver, and its answer.
+    /// Tries it with a kernel of our own, on the device whose context is current, while nobody else uses the driver.
+    /// Answers why it does not work here, where it does not: what was asked of the driver, and its answer.
     ///
     /// # Errors
     ///
     /// What was taken off the GPU does not go on: this process is of no use any more.
-    pub fn proved(driver: &Driver, is_software: bool) -> Result<Result<Preemption, String>, String> {
-        let preemption = if is_software { Preemption::Software } else { Preemption::Channels };
+    pub fn proved(driver: &Driver, device: CUdevice, is_software: bool) -> Result<Result<Preemption, String>, String> {
+        let channels = Preemption::Channels([0; 16]);
+        let preemption = if is_software { Preemption::Software(device) } else { channels.of(driver, device) };
         match Trial::begin(driver) {
             Ok(trial) => Ok(trial.holds(preemption)?.map(|()| preemption)),
             Err(why) => Ok(Err(why)),
         }
     }
 
-    /// Nothing of this process computes from then on.
+    /// The same, of another device.
+    pub fn of(self, driver: &Driver, device: CUdevice) -> Preemption {
+        match self {
+            Preemption::Software(_) => Preemption::Software(device),
+            Preemption::Channels(_) => Preemption::Channels(load::gpu(driver, device).uuid),
+        }
+    }
+
+    /// Nothing of this process computes there from then on.
     pub fn stop(self) -> Result<(), String> {
         self.set(false)
     }
@@ -63,11 +72,11 @@ impl Preemption {
 
     fn set(self, goes_on: bool) -> Result<(), String> {
         match self {
-            Preemption::Software => {
-                orion_soft::hold::set(!goes_on);
+            Preemption::Software(device) => {
+                orion_soft::hold::set(device, !goes_on);
                 Ok(())
             }
-            Preemption::Channels => channels::enable(goes_on),
+            Preemption::Channels(gpu) => channels::enable(gpu, goes_on),
         }
     }
 }
@@ -192,9 +201,9 @@ mod tests {
             assert_eq!(driver.cuDevicePrimaryCtxRetain(&mut context, device), CUDA_SUCCESS);
             assert_eq!(driver.cuCtxSetCurrent(context), CUDA_SUCCESS);
         }
-        assert!(Preemption::proved(&driver, true).is_ok_and(|proved| proved.is_ok()));
+        assert!(Preemption::proved(&driver, device, true).is_ok_and(|proved| proved.is_ok()));
         // Without NVIDIA's kernel module there are no channels, and it is said.
-        let why = Preemption::proved(&driver, false).expect("it goes on").expect_err("nothing is held");
+        let why = Preemption::proved(&driver, device, false).expect("it goes on").expect_err("nothing is held");
         assert!(why.contains("no channels that compute"), "{why}");
     }
 }

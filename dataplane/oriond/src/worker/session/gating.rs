@@ -148,12 +148,13 @@ impl Session {
     }
 
     /// Likewise what is off the GPU waits for the lease, if no command does.
-    fn tell_of_being_off(&mut self, gate: &mut Gate) {
-        let is_off = gate.is_off();
-        let is_at_limit = is_off && gate.seat(0).of_arbiter.is_at_limit.load(Ordering::Relaxed) != 0;
-        let Some(place) = gate.places.first_mut().filter(|place| is_off || place.off_told_until_ns.is_some()) else {
+    fn tell_of_being_off(&mut self, gate: &mut Gate, index: usize) {
+        let is_off = gate.is_off(index);
+        let is_at_limit = is_off && gate.seat(index).of_arbiter.is_at_limit.load(Ordering::Relaxed) != 0;
+        let place = &mut gate.places[index];
+        if !is_off && place.off_told_until_ns.is_none() {
             return;
-        };
+        }
         place.is_off_by_limit |= is_at_limit;
         let now = now_ns();
         let waited_ns = now - *place.off_told_until_ns.get_or_insert(now);
@@ -164,7 +165,7 @@ impl Session {
         let by_others = !std::mem::take(&mut place.is_off_by_limit);
         if !place.said.wants && waited_ns > 0 {
             self.stats.held_back(by_others, waited_ns);
-            gate.seat(0).waited(waited_ns);
+            gate.seat(index).waited(waited_ns);
             self.tell_of_time(gate);
         }
     }
@@ -439,7 +440,8 @@ impl Session {
     pub fn gate_watches(&self) -> bool {
         self.gate.as_ref().is_some_and(|gate| {
             let is_watched = |index: usize| gate.seat(index).of_arbiter.grant.load(Ordering::Relaxed) != grant::FREE;
-            !gate.is_off() && gate.places.iter().enumerate().any(|(index, p)| p.has_work() && is_watched(index))
+            let has_work = |index: usize| gate.places[index].has_work() && !gate.is_off(index);
+            (0..gate.places.len()).any(|index| has_work(index) && is_watched(index))
         })
     }
 
@@ -447,14 +449,14 @@ impl Session {
     /// waits for the lease, for a while.
     pub fn look_at_gate(&mut self, may_wait: Option<Duration>) {
         let Some(mut gate) = self.gate.take() else { return };
-        self.tell_of_being_off(&mut gate);
         for index in 0..gate.places.len() {
-            if gate.places[index].has_work() && !gate.is_off() {
+            self.tell_of_being_off(&mut gate, index);
+            if gate.places[index].has_work() && !gate.is_off(index) {
                 self.look_at_place(&mut gate, index);
             }
         }
         if let Some(within) = may_wait
-            && (gate.is_off() || !gate.places.iter().any(|place| place.said.busy))
+            && !(0..gate.places.len()).any(|index| gate.places[index].said.busy && !gate.is_off(index))
         {
             let only_waits = gate.places.iter().any(|place| !place.ahead.is_empty());
             gate.wait_for_lease(if only_waits { within.min(FUNCTION_LOOK) } else { within });
@@ -622,7 +624,7 @@ impl Gate {
 
     /// The GPU works for the session: if its turn has been over for long, it is taken off.
     fn looks_at_turn(&mut self, index: usize, now: u64) {
-        let Some(preemptor) = &self.preemptor else { return };
+        let Some(preemptor) = &self.preemptors[index] else { return };
         let is_over = self.seat(index).of_arbiter.grant.load(Ordering::Acquire) == grant::STOP;
         let place = &mut self.places[index];
         if !is_over || place.is_open {

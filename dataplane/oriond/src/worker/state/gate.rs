@@ -556,8 +556,8 @@ impl Place {
 pub struct Gate {
     pub page: Arc<Page>,
     pub bell: Arc<Bell>,
-    /// Where kernels can be taken off the GPU.
-    pub preemptor: Option<Arc<Preemptor>>,
+    /// Where kernels can be taken off its GPU, in the order of their seats.
+    pub preemptors: Vec<Option<Arc<Preemptor>>>,
     /// The driver's devices, in the order of their seats.
     pub devices: Vec<CUdevice>,
     pub places: Vec<Place>,
@@ -570,8 +570,13 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// `preemption` where there is one GPU, and kernels can be taken off it.
-    pub fn new(page: Page, bell: Bell, vgpus: &[CUdevice], preemption: Option<Preemption>) -> io::Result<Gate> {
+    /// `preemption` says of a device how kernels can be taken off it, where they can.
+    pub fn new(
+        page: Page,
+        bell: Bell,
+        vgpus: &[CUdevice],
+        preemption: impl Fn(CUdevice) -> Option<Preemption>,
+    ) -> io::Result<Gate> {
         let mut devices: Vec<CUdevice> = Vec::new();
         for device in vgpus {
             if !devices.contains(device) {
@@ -580,18 +585,22 @@ impl Gate {
         }
         let places = devices.iter().map(|_| Place::default()).collect();
         let (page, bell) = (Arc::new(page), Arc::new(bell));
-        let preemptor = preemption.map(|how| Preemptor::start(how, page.clone(), bell.clone())).transpose()?;
+        let preemptor = |(index, device): (usize, &CUdevice)| {
+            let start = |how| Preemptor::start(how, index, page.clone(), bell.clone());
+            preemption(*device).map(start).transpose()
+        };
+        let preemptors = devices.iter().enumerate().map(preemptor).collect::<io::Result<_>>()?;
         let (times, seat_of, order, value_waits) = Default::default();
-        Ok(Gate { page, bell, preemptor, devices, places, times, seat_of, order, value_waits })
+        Ok(Gate { page, bell, preemptors, devices, places, times, seat_of, order, value_waits })
     }
 
     pub fn seat(&self, index: usize) -> &Seat {
         self.page.seat(index)
     }
 
-    /// What the session has begun is off its GPU, and goes on with its next turn.
-    pub fn is_off(&self) -> bool {
-        self.preemptor.as_ref().is_some_and(|preemptor| preemptor.is_off())
+    /// What the session has begun is off this GPU, and goes on with its next turn there.
+    pub fn is_off(&self, index: usize) -> bool {
+        self.preemptors[index].as_ref().is_some_and(|preemptor| preemptor.is_off())
     }
 
     /// Says what has changed.

@@ -35,9 +35,11 @@ pub fn off_after_ns(in_vain: u32, over_ns: u64) -> u64 {
     OFF_AFTER_NS + random % LONGER_NS_MAX
 }
 
-/// Of a session with one GPU, whose seat is the first.
+/// Of a session's GPU.
 pub struct Preemptor {
     preemption: Preemption,
+    /// Which seat of the page is this GPU's.
+    index: usize,
     page: Arc<Page>,
     bell: Arc<Bell>,
     /// 1 while the session is off its GPU; slept on as a futex.
@@ -47,16 +49,16 @@ pub struct Preemptor {
 }
 
 impl Preemptor {
-    pub fn start(preemption: Preemption, page: Arc<Page>, bell: Arc<Bell>) -> io::Result<Arc<Preemptor>> {
+    pub fn start(preemption: Preemption, index: usize, page: Arc<Page>, bell: Arc<Bell>) -> io::Result<Arc<Preemptor>> {
         let (is_off, is_broken) = (AtomicU32::new(0), AtomicBool::new(false));
-        let preemptor = Arc::new(Preemptor { preemption, page, bell, is_off, is_broken });
+        let preemptor = Arc::new(Preemptor { preemption, index, page, bell, is_off, is_broken });
         let theirs = preemptor.clone();
         std::thread::Builder::new().name("orion-turns".to_owned()).spawn(move || theirs.run())?;
         Ok(preemptor)
     }
 
     fn seat(&self) -> &Seat {
-        self.page.seat(0)
+        self.page.seat(self.index)
     }
 
     pub fn is_off(&self) -> bool {
