@@ -39,6 +39,7 @@ facts! { stream:
         a_batch_waits_for_the_host_and_answers_it,
         what_a_stream_wrote_before_its_flag_is_there_with_it,
         what_the_host_wrote_before_the_flag_that_a_stream_waits_for_is_there,
+        handles_have_the_lowest_bits_of_pointers,
     ]
 }
 
@@ -397,4 +398,43 @@ fn values_can_be_written_and_waited_for(cu: &'static Cuda) -> Verdict {
     ok!(cu.cuStreamDestroy_v2(first));
     ok!(cu.cuStreamDestroy_v2(second));
     cu.free(address)
+}
+
+/// Programs put marks into them: PyTorch takes an odd `CUstream` for the number of one of its own.
+fn handles_have_the_lowest_bits_of_pointers(cu: &'static Cuda) -> Verdict {
+    let mut context = null_mut();
+    ok!(cu.cuCtxGetCurrent(&mut context));
+    let mut handles = vec![("context", context.addr())];
+    for _ in 0..3 {
+        let (module, kernel) = cu.kernel("increment")?;
+        let (mut graph, mut node, mut exec) = (null_mut(), null_mut(), null_mut());
+        ok!(cu.cuGraphCreate(&mut graph, 0));
+        ok!(cu.cuGraphAddEmptyNode(&mut node, graph, std::ptr::null(), 0));
+        ok!(cu.cuGraphInstantiateWithFlags(&mut exec, graph, 0));
+        handles.extend([
+            ("stream", cu.stream()?.addr()),
+            ("blocking stream", cu.blocking_stream()?.addr()),
+            ("event", cu.event()?.addr()),
+            ("module", module.addr()),
+            ("kernel", kernel.addr()),
+            ("graph", graph.addr()),
+            ("node", node.addr()),
+            ("executable graph", exec.addr()),
+        ]);
+    }
+    for (what, handle) in &handles {
+        holds!(handle % 8 == 0, "a {what}'s handle is {handle:#x}");
+    }
+    for (what, handle) in handles {
+        let handle = std::ptr::without_provenance_mut::<()>(handle);
+        match what {
+            "stream" | "blocking stream" => ok!(cu.cuStreamDestroy_v2(handle.cast())),
+            "event" => ok!(cu.cuEventDestroy_v2(handle.cast())),
+            "module" => ok!(cu.cuModuleUnload(handle.cast())),
+            "executable graph" => ok!(cu.cuGraphExecDestroy(handle.cast())),
+            "graph" => ok!(cu.cuGraphDestroy(handle.cast())),
+            _ => {}
+        }
+    }
+    Ok(())
 }

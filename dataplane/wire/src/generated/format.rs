@@ -21,7 +21,7 @@ const FILES: &[u64] = &[
     // dataplane/wire/src/environment.rs
     0xac90a98567a704ff,
     // dataplane/wire/src/handle.rs
-    0x9ff01f411a3a638c,
+    0xf8239e9312931b64,
     // dataplane/wire/src/hello.rs
     0x6af3130a639433be,
     // dataplane/wire/src/image.rs
