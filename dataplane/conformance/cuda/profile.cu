@@ -459,6 +459,15 @@ int main(int argc, char **argv) {
     OK(cudaDeviceReset());
     holds("and ended", events[CUPTI_CBID_RESOURCE_CONTEXT_DESTROY_STARTING] == 1 && events[0] == 0);
     FINE(cuptiUnsubscribe(subscriber));
+
+    // Without a callback, and finalised before it is unsubscribed, as JAX's Mosaic does.
+    FINE(cuptiSubscribe(&subscriber, nullptr, nullptr));
     FINE(cuptiFinalize());
+    FINE(cuptiUnsubscribe(subscriber));
+    const char *words = nullptr;
+    FINE(cuptiGetErrorMessage(CUPTI_ERROR_INVALID_KIND, &words));
+    holds("an error has words", words && strlen(words) > 8);
+    holds("what is no error has none", cuptiGetErrorMessage((CUptiResult)12345, &words) ==
+                                           CUPTI_ERROR_INVALID_PARAMETER);
     return verdict();
 }

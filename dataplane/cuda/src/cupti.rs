@@ -114,6 +114,65 @@ pub const fn result_name(result: CUptiResult) -> Option<&'static CStr> {
     })
 }
 
+/// What `cuptiGetErrorMessage` answers, in words of our own.
+pub const fn result_message(result: CUptiResult) -> Option<&'static CStr> {
+    Some(match result {
+        CUPTI_SUCCESS => c"no error",
+        CUPTI_ERROR_INVALID_PARAMETER => c"a parameter is invalid",
+        CUPTI_ERROR_INVALID_DEVICE => c"this is no CUDA device",
+        CUPTI_ERROR_INVALID_CONTEXT => c"the context is null or invalid",
+        CUPTI_ERROR_INVALID_EVENT_DOMAIN_ID => c"there is no event domain of this number",
+        CUPTI_ERROR_INVALID_EVENT_ID => c"there is no event of this number",
+        CUPTI_ERROR_INVALID_EVENT_NAME => c"there is no event of this name",
+        CUPTI_ERROR_INVALID_OPERATION => c"this cannot be done now, or depends on something that is missing",
+        CUPTI_ERROR_OUT_OF_MEMORY => c"there is not enough memory",
+        CUPTI_ERROR_HARDWARE => c"the hardware that counts has failed",
+        CUPTI_ERROR_PARAMETER_SIZE_NOT_SUFFICIENT => c"the buffer of a parameter is too small",
+        CUPTI_ERROR_API_NOT_IMPLEMENTED => c"this function is not implemented",
+        CUPTI_ERROR_MAX_LIMIT_REACHED => c"there are no more of what was asked for",
+        CUPTI_ERROR_NOT_READY => c"the objects are not ready yet",
+        CUPTI_ERROR_NOT_COMPATIBLE => c"the present state does not allow this",
+        CUPTI_ERROR_NOT_INITIALIZED => c"CUPTI, or what it stands on, is not initialised",
+        CUPTI_ERROR_INVALID_METRIC_ID => c"there is no metric of this number",
+        CUPTI_ERROR_INVALID_METRIC_NAME => c"there is no metric of this name",
+        CUPTI_ERROR_QUEUE_EMPTY => c"the queue is empty",
+        CUPTI_ERROR_INVALID_HANDLE => c"the handle is invalid",
+        CUPTI_ERROR_INVALID_STREAM => c"the stream is invalid",
+        CUPTI_ERROR_INVALID_KIND => c"there are no records of this kind",
+        CUPTI_ERROR_INVALID_EVENT_VALUE => c"the value of the event is invalid",
+        CUPTI_ERROR_DISABLED => c"CUPTI is disabled",
+        CUPTI_ERROR_INVALID_MODULE => c"the module is invalid",
+        CUPTI_ERROR_INVALID_METRIC_VALUE => c"the value of the metric is invalid",
+        CUPTI_ERROR_HARDWARE_BUSY => c"the hardware that counts is in use by others",
+        CUPTI_ERROR_NOT_SUPPORTED => c"this is not supported here",
+        CUPTI_ERROR_UM_PROFILING_NOT_SUPPORTED => c"managed memory cannot be profiled here",
+        CUPTI_ERROR_UM_PROFILING_NOT_SUPPORTED_ON_DEVICE => c"managed memory cannot be profiled on this device",
+        CUPTI_ERROR_UM_PROFILING_NOT_SUPPORTED_ON_NON_P2P_DEVICES => {
+            c"managed memory cannot be profiled on devices without peer access"
+        }
+        CUPTI_ERROR_UM_PROFILING_NOT_SUPPORTED_WITH_MPS => c"managed memory cannot be profiled under MPS",
+        CUPTI_ERROR_CDP_TRACING_NOT_SUPPORTED => c"launches from the device cannot be traced here",
+        CUPTI_ERROR_VIRTUALIZED_DEVICE_NOT_SUPPORTED => c"profiling is not supported on a virtual GPU",
+        CUPTI_ERROR_CUDA_COMPILER_NOT_COMPATIBLE => c"CUPTI and the program's compiler do not fit together",
+        CUPTI_ERROR_INSUFFICIENT_PRIVILEGES => c"the user has not the rights that profiling needs",
+        CUPTI_ERROR_OLD_PROFILER_API_INITIALIZED => c"the older profiling functions are in use",
+        CUPTI_ERROR_OPENACC_UNDEFINED_ROUTINE => c"the OpenACC library lacks a routine",
+        CUPTI_ERROR_LEGACY_PROFILER_NOT_SUPPORTED => c"the older profiling functions do not support this device",
+        CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED => c"there is a subscriber already",
+        CUPTI_ERROR_VIRTUALIZED_DEVICE_INSUFFICIENT_PRIVILEGES => {
+            c"the virtual GPU has not the rights that profiling needs"
+        }
+        CUPTI_ERROR_CONFIDENTIAL_COMPUTING_NOT_SUPPORTED => c"profiling is not supported under confidential computing",
+        CUPTI_ERROR_CMP_DEVICE_NOT_SUPPORTED => c"profiling is not supported on CMP devices",
+        CUPTI_ERROR_MIG_DEVICE_NOT_SUPPORTED => c"profiling is not supported on MIG devices",
+        CUPTI_ERROR_SLI_DEVICE_NOT_SUPPORTED => c"profiling is not supported on SLI devices",
+        CUPTI_ERROR_WSL_DEVICE_NOT_SUPPORTED => c"profiling is not supported under WSL",
+        CUPTI_ERROR_INVALID_CHIP_NAME => c"there is no chip of this name",
+        CUPTI_ERROR_UNKNOWN => c"an internal error that is not known",
+        _ => return None,
+    })
+}
+
 pub type CUpti_ActivityKind = u32;
 pub const CUPTI_ACTIVITY_KIND_MEMCPY: CUpti_ActivityKind = 1;
 pub const CUPTI_ACTIVITY_KIND_MEMSET: CUpti_ActivityKind = 2;

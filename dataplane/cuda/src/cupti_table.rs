@@ -47,6 +47,7 @@ macro_rules! cupti_functions {
             cuptiGetGraphExecId(exec: CUgraphExec, id: *mut u32);
             cuptiGetGraphId(graph: CUgraph, id: *mut u32);
             cuptiGetGraphNodeId(node: CUgraphNode, id: *mut u64);
+            cuptiGetErrorMessage(result: CUptiResult, text: *mut *const c_char);
             cuptiGetLastError();
             cuptiGetResultString(result: CUptiResult, text: *mut *const c_char);
             cuptiGetThreadIdType(kind: *mut u32);

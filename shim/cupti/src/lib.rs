@@ -170,7 +170,6 @@ not_served! {
     cuptiGetCallbackState
     cuptiGetContextId
     cuptiGetCubinCrc
-    cuptiGetErrorMessage
     cuptiGetGlobalCallbackState
     cuptiGetNumContexts
     cuptiGetNumEventDomains

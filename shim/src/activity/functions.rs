@@ -331,8 +331,11 @@ fn put_graph_id(what: u64, handle: u64, put: impl FnOnce(u64) -> CUptiResult) ->
 
 // Subscribers
 
+/// Without a callback too: who only records activities subscribes so, as JAX's Mosaic does.
 unsafe fn cuptiSubscribe(subscriber: *mut Subscriber, callback: Option<Callback>, user: *mut c_void) -> CUptiResult {
-    let Some(callback) = callback.filter(|_| !subscriber.is_null()) else { return CUPTI_ERROR_INVALID_PARAMETER };
+    if subscriber.is_null() {
+        return CUPTI_ERROR_INVALID_PARAMETER;
+    }
     match subscriber::subscribe(callback, user) {
         // SAFETY: not null; the caller's promise. Callers only hand it back.
         Some(new) => unsafe { put(subscriber, new) },
@@ -341,11 +344,11 @@ unsafe fn cuptiSubscribe(subscriber: *mut Subscriber, callback: Option<Callback>
 }
 
 unsafe fn cuptiUnsubscribe(subscriber: Subscriber) -> CUptiResult {
-    let known = subscriber::is_subscriber(subscriber);
-    if known {
+    let is_known = subscriber::is_subscriber(subscriber);
+    if is_known {
         subscriber::unsubscribe();
     }
-    checked(known)
+    checked(is_known || subscriber::is_finalized(subscriber))
 }
 
 unsafe fn cuptiSupportedDomains(count: *mut usize, domains: *mut *mut u32) -> CUptiResult {
@@ -436,7 +439,7 @@ unsafe fn cuptiFinalize() -> CUptiResult {
     for kind in 1..=CUPTI_ACTIVITY_KIND_MEM_DECOMPRESS {
         let _ = enable(kind, false);
     }
-    subscriber::unsubscribe();
+    subscriber::finalize();
     CUPTI_SUCCESS
 }
 
@@ -451,6 +454,14 @@ unsafe fn cuptiGetResultString(result: CUptiResult, text: *mut *const c_char) ->
     match result_name(result) {
         // SAFETY: the caller's promise.
         Some(name) => unsafe { put(text, name.as_ptr()) },
+        None => CUPTI_ERROR_INVALID_PARAMETER,
+    }
+}
+
+unsafe fn cuptiGetErrorMessage(result: CUptiResult, text: *mut *const c_char) -> CUptiResult {
+    match result_message(result) {
+        // SAFETY: the caller's promise.
+        Some(message) => unsafe { put(text, message.as_ptr()) },
         None => CUPTI_ERROR_INVALID_PARAMETER,
     }
 }

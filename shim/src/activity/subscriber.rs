@@ -23,7 +23,7 @@ thread_local! {
 }
 
 /// Nothing if there is one already.
-pub fn subscribe(callback: Callback, user: *mut c_void) -> Option<Subscriber> {
+pub fn subscribe(callback: Option<Callback>, user: *mut c_void) -> Option<Subscriber> {
     let new = Box::into_raw(Box::new(Subscribed { callback, user }));
     match state().recording.subscriber.compare_exchange(std::ptr::null_mut(), new, Ordering::AcqRel, Ordering::Relaxed)
     {
@@ -42,6 +42,20 @@ pub fn subscribe(callback: Callback, user: *mut c_void) -> Option<Subscriber> {
 
 pub fn is_subscriber(subscriber: Subscriber) -> bool {
     !subscriber.is_null() && state().recording.subscriber.load(Ordering::Relaxed) == subscriber.cast()
+}
+
+/// Whether `cuptiFinalize` has forgotten this one: its owner may still unsubscribe it.
+pub fn is_finalized(subscriber: Subscriber) -> bool {
+    !subscriber.is_null() && state().recording.finalized.load(Ordering::Relaxed) == subscriber.cast()
+}
+
+/// Forgets the subscriber, if there is one.
+pub fn finalize() {
+    let subscriber = state().recording.subscriber.load(Ordering::Relaxed);
+    if !subscriber.is_null() {
+        state().recording.finalized.store(subscriber, Ordering::Relaxed);
+    }
+    unsubscribe();
 }
 
 pub fn unsubscribe() {
@@ -141,8 +155,10 @@ pub fn call_back(domain: u32, id: u32, data: *const c_void) {
     else {
         return;
     };
-    // SAFETY: the application's own function, with its own word.
-    unsafe { callback(*user, domain, id, data) };
+    if let Some(callback) = callback {
+        // SAFETY: the application's own function, with its own word.
+        unsafe { callback(*user, domain, id, data) };
+    }
 }
 
 /// Calls the subscriber, and nobody from within.

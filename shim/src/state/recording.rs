@@ -9,13 +9,15 @@ use orion_cuda::cupti_table::Callback;
 use orion_cuda::sys::CUcontext;
 
 pub struct Subscribed {
-    pub callback: Callback,
+    pub callback: Option<Callback>,
     pub user: *mut c_void,
 }
 
 pub struct Recording {
     /// Never freed: somebody may be calling it while it goes. No lock, so that a forked child finds none held.
     pub subscriber: AtomicPtr<Subscribed>,
+    /// The last one that `cuptiFinalize` has forgotten.
+    pub finalized: AtomicPtr<Subscribed>,
     /// Functions whose calls call the subscriber back.
     pub driver_callbacks: Chosen,
     pub runtime_callbacks: Chosen,
@@ -41,6 +43,7 @@ pub struct Recording {
 impl Recording {
     pub const fn new() -> Recording {
         Recording {
+            finalized: AtomicPtr::new(std::ptr::null_mut()),
             subscriber: AtomicPtr::new(std::ptr::null_mut()),
             driver_callbacks: Chosen::new(),
             runtime_callbacks: Chosen::new(),
