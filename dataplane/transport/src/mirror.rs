@@ -52,8 +52,11 @@ const ROUNDS_MAX: usize = 4;
 const WRITING_MAX: u32 = 4;
 /// Reads of a line until it is taken as it is: it holds something that counts as quickly as it is read.
 const READS_MAX: usize = 32;
-/// Scans until what one found is sent although others found more.
+/// Scans behind the first one until what one found is sent although others found other values, and although the last
+/// one found words that had not changed before. Each of these may be a flag whose data no scan has seen, so they are
+/// waited for longer; a machine that is short of cores writes something between any two scans.
 const SCANS_MAX: usize = 4;
+const SCANS_OF_NEW_MAX: usize = 16;
 /// Words known as flags at a time. Whoever names more has forgotten the ones that were named first.
 const FLAGS_MAX: usize = 1024;
 /// Of runs in one patch, a quarter of the longest record. A word that changed alone takes 32 bytes of it.
@@ -598,7 +601,8 @@ impl Mirror {
     }
 
     /// Scans until two scans in a row find the same: a picture of one moment. Where something keeps changing, such as
-    /// a counter, that is given up after [`SCANS_MAX`]. Then the answer has two parts: the words in which the last
+    /// a counter, that is given up after [`SCANS_MAX`], and after [`SCANS_OF_NEW_MAX`] where ever more words change.
+    /// Then the answer has two parts: the words in which the last
     /// two scans agree, and, to be sent behind them, those in which they do not, with the earlier scan's values. What
     /// was written before such a value was there when the later scan began, so it is in the first part.
     ///
@@ -611,14 +615,14 @@ impl Mirror {
         if before.is_empty() {
             return Default::default();
         }
-        for left in (0..SCANS_MAX).rev() {
+        for scanned in 1..=SCANS_OF_NEW_MAX {
             // No load of the next scan may be earlier than one of this.
             fence(Ordering::SeqCst);
             let now = scan(self);
             if now == before {
                 return (now, Vec::new());
             }
-            if left > 0 {
+            if scanned < SCANS_MAX || scanned < SCANS_OF_NEW_MAX && has_new_words(&now, &before) {
                 earlier = std::mem::replace(&mut before, now);
                 continue;
             }
@@ -825,6 +829,15 @@ impl Mirror {
 }
 
 /// Ranges consist of whole lines: see [`Mirror::add`].
+/// Whether a scan has found words that the one before had not. Both are in order of address.
+fn has_new_words(now: &[Change], before: &[Change]) -> bool {
+    let mut known = before.iter().map(|change| change.offset).peekable();
+    now.iter().any(|change| {
+        while known.next_if(|offset| *offset < change.offset).is_some() {}
+        known.next_if_eq(&change.offset).is_none()
+    })
+}
+
 fn is_one_line(a: &Change, b: &Change) -> bool {
     a.offset / LINE == b.offset / LINE
 }
@@ -1377,6 +1390,20 @@ mod tests {
         assert_eq!((same, moving), (vec![whole, flag], vec![]));
     }
 
+    /// Between any two of seven scans a thread writes data that the later one has passed, and a flag that it has not.
+    #[test]
+    fn flags_that_come_with_every_scan_are_waited_for() {
+        let (data, flag) = (|i: u64| change(8 * i, 7), |i: u64| change(1024 + 8 * i, 1));
+        let mut scans = 0;
+        let (same, moving) = end(Side::Worker).mirror.cut(|_| {
+            scans += 1;
+            let written = 7.min(scans);
+            (0..written.min(scans - 1)).map(data).chain((0..written).map(flag)).collect()
+        });
+        assert!(same == (0..7).map(data).chain((0..7).map(flag)).collect::<Vec<_>>(), "{same:?}");
+        assert!(moving.is_empty() && scans == 9);
+    }
+
     #[test]
     fn changes_without_end_are_sent_all_the_same() {
         let mut count = 0;
@@ -1384,7 +1411,7 @@ mod tests {
             count += 1;
             (0..count).map(|i| change(8 * i, 1)).collect()
         });
-        assert_eq!((count, same.len(), moving.len()), (1 + SCANS_MAX as u64, 5, 0));
+        assert_eq!((count, same.len(), moving.len()), (1 + SCANS_OF_NEW_MAX as u64, 17, 0));
     }
 
     #[test]
@@ -1434,7 +1461,8 @@ mod tests {
         assert_eq!(mirror.flags.named.first_key_value().map(|(offset, _)| *offset), Some(8 * FLAGS_MAX as u64));
     }
 
-    /// Something counts meanwhile, so that no two scans agree. The flag's data is written between the last two.
+    /// Something counts meanwhile and more and more words change, so that no two scans agree. The flag's data is written
+    /// between the last two.
     #[test]
     fn a_known_flag_goes_as_it_was_when_all_that_it_tells_of_was_there() {
         let mut end = end(Side::Worker);
@@ -1442,16 +1470,20 @@ mod tests {
         end.mirror.name_flag(HeapRange { offset: flag, bytes: 8 });
         let cut = |mirror: &Mirror, flag_in: &[u64], data_in: &[u64]| {
             let mut scans = 0;
-            mirror.cut(|_| {
+            let (mut same, moving) = mirror.cut(|_| {
                 scans += 1;
                 let seen = |values: &[u64], offset| {
-                    let from = SCANS_MAX + 1 - values.len();
+                    let from = SCANS_OF_NEW_MAX + 1 - values.len();
                     (scans as usize > from).then(|| change(offset, values[scans as usize - 1 - from]))
                 };
-                seen(flag_in, flag).into_iter().chain(seen(data_in, data)).chain([change(count, scans)]).collect()
-            })
+                let more = (1..scans).map(|i| change(count + WORD * i, 1));
+                let here = seen(flag_in, flag).into_iter().chain(seen(data_in, data)).chain([change(count, scans)]);
+                here.chain(more).collect()
+            });
+            same.retain(|change| change.offset < count);
+            (same, moving)
         };
-        let counted = change(count, SCANS_MAX as u64);
+        let counted = change(count, SCANS_OF_NEW_MAX as u64);
         // New to the last scan, or the last two: another look finds it.
         assert_eq!(cut(&end.mirror, &[1], &[7]), (vec![change(data, 7)], vec![counted]));
         assert_eq!(cut(&end.mirror, &[1, 1], &[7]), (vec![change(data, 7)], vec![counted]));

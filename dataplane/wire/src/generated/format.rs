@@ -5,7 +5,7 @@
 /// Hashes of the files that are the format itself.
 const FILES: &[u64] = &[
     // dataplane/transport/src/mirror.rs
-    0xac4085f8ea2233cb,
+    0xd188dee043b781eb,
     // dataplane/wire/src/activity.rs
     0xce1dfe52de4e6f07,
     // dataplane/wire/src/address.rs
