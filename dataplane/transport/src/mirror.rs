@@ -1461,7 +1461,7 @@ mod tests {
         assert_eq!(mirror.flags.named.first_key_value().map(|(offset, _)| *offset), Some(8 * FLAGS_MAX as u64));
     }
 
-    /// Something counts meanwhile and more and more words change, so that no two scans agree. The flag's data is written
+    /// Something counts meanwhile and ever more words change, so that no two scans agree. The flag's data is written
     /// between the last two.
     #[test]
     fn a_known_flag_goes_as_it_was_when_all_that_it_tells_of_was_there() {
