@@ -289,7 +289,8 @@ impl Device {
             Paging::Used => "used".to_owned(),
         };
         let mtu = mtu_bytes(self.mtu);
-        format!("{name} port {port} ({kind}), GID {gid_index} ({gid}), MTU {mtu}, on-demand paging {paging}")
+        let port = format!("{name} port {port} ({kind}), GID {gid_index} ({gid}), MTU {mtu}");
+        format!("{port}, on-demand paging {paging}, GPUDirect not used")
     }
 
     /// Whether it finds pages of a heap by itself.
