@@ -5,7 +5,7 @@
 #                      facts through Orion; programs: some that nvcc has built; attack: the hostile client and the
 #                      hostile device, over RDMA alone; all of these by default (ORION_VM_FILTER, ORION_VM_FACTS,
 #                      ORION_ATTACK_SECONDS: other tests, other options of orion-facts, other than 60 seconds);
-#                      paging: ranges whose pages a device finds by itself, which takes ORION_VM_SUITE=trixie-backports
+#                      paging: ranges whose pages a device finds by itself, and a hostile device there, which takes ORION_VM_SUITE=trixie-backports
 # ORION_VM_SUITE names the suite of Debian whose kernel is taken: Soft-RoCE finds pages by itself from Linux 6.15 on. On
 # 7.3 it is right for packets that begin with a page alone, so for paging the network has large ones, and it is trusted.
 # What ./test.sh has built is taken as it is, if RDMA is in it (ORION_BUILT_FEATURES names its features).
@@ -75,7 +75,11 @@ if asked pipe; then pipe --test-threads 1 --ignored over_rdma of_rdma 2>&1 || st
 if asked carrier; then carrier --test-threads 1 --ignored $tests 2>&1 || status=1; fi
 if asked paging; then
     ip link set dummy0 mtu 9000
-    ORION_SOFT_PAGING_TRUSTED=1 carrier --test-threads 1 --ignored paged what_is_read_beside 2>&1 || status=1
+    export ORION_SOFT_PAGING_TRUSTED=1
+    carrier --test-threads 1 --ignored paged what_is_read_beside 2>&1 || status=1
+    orion-attack run --oriond /bin/oriond --transport rdma --seconds ${ORION_ATTACK_PAGED_SECONDS:-10} -- \\
+        --rdma 10.9.0.1:0 2>&1 || status=1
+    unset ORION_SOFT_PAGING_TRUSTED
     ip link set dummy0 mtu 1500
 fi
 if asked facts; then
