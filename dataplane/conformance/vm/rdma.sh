@@ -5,7 +5,8 @@
 #                      facts through Orion; programs: some that nvcc has built; attack: the hostile client and the
 #                      hostile device, over RDMA alone; all of these by default (ORION_VM_FILTER, ORION_VM_FACTS,
 #                      ORION_ATTACK_SECONDS: other tests, other options of orion-facts, other than 60 seconds);
-#                      paging: ranges whose pages a device finds by itself, and a hostile device there, which takes ORION_VM_SUITE=trixie-backports
+#                      paging: ranges whose pages a device finds by itself, and a hostile device there
+#                      (ORION_ATTACK_PAGED_SECONDS, other than 10), which takes ORION_VM_SUITE=trixie-backports
 # ORION_VM_SUITE names the suite of Debian whose kernel is taken: Soft-RoCE finds pages by itself from Linux 6.15 on. On
 # 7.3 it is right for packets that begin with a page alone, so for paging the network has large ones, and it is trusted.
 # What ./test.sh has built is taken as it is, if RDMA is in it (ORION_BUILT_FEATURES names its features).
