@@ -122,7 +122,7 @@ impl Warm {
             let primary = HashMap::from([(0, context)]);
             let files = driver::load_late_libraries(&options.driver, &options.profiler());
             // After its compiler is there, and before the driver's memory is counted.
-            let prove = || Preemption::proved(driver, devices[0], driver::is_software(&options.driver));
+            let prove = || Preemption::proved(driver, &devices, driver::is_software(&options.driver));
             let preemption = options.preempts.then(prove).transpose().map_err(|why| {
                 format!("taking a kernel off the GPU and letting it go on failed: {why}; --preemption off does without")
             })?;

@@ -254,17 +254,20 @@ impl Object {
     }
 }
 
-/// Takes all channels of this process that compute off the GPU with this UUID, or lets them on again. Who makes
-/// channels meanwhile waits.
+/// Takes all channels of this process that compute off the GPU with this UUID, or lets them on again; without one, off
+/// the only GPU, whose UUID need not be the device's (it is not for a part of a GPU, MIG). Who makes channels meanwhile
+/// waits.
 ///
 /// # Errors
 ///
 /// There are none, or the driver refuses: it says by which status.
-pub fn enable(gpu: [u8; 16], enabled: bool) -> Result<(), String> {
+pub fn enable(gpu: Option<[u8; 16]>, enabled: bool) -> Result<(), String> {
     let objects = objects();
     let (mut others, mut is_found) = (0, false);
     for (subdevice, channels) in objects.computing()?.into_iter().filter(|(_, channels)| !channels.is_empty()) {
-        if uuid(subdevice)? != gpu {
+        if let Some(gpu) = gpu
+            && uuid(subdevice)? != gpu
+        {
             others += 1;
             continue;
         }

@@ -33,20 +33,27 @@ const PTX: &std::ffi::CStr = c"
 #[derive(Debug, Clone, Copy)]
 pub enum Preemption {
     Software(CUdevice),
-    /// By the driver's channels; the GPU's UUID.
-    Channels([u8; 16]),
+    /// By the driver's channels; the GPU's UUID where this process has several.
+    Channels(Option<[u8; 16]>),
 }
 
 impl Preemption {
-    /// Tries it with a kernel of our own, on the device whose context is current, while nobody else uses the driver.
+    /// Tries it with a kernel of our own, on the first device, whose context is current; nobody else uses the driver then.
     /// Answers why it does not work here, where it does not: what was asked of the driver, and its answer.
     ///
     /// # Errors
     ///
     /// What was taken off the GPU does not go on: this process is of no use any more.
-    pub fn proved(driver: &Driver, device: CUdevice, is_software: bool) -> Result<Result<Preemption, String>, String> {
-        let channels = Preemption::Channels([0; 16]);
-        let preemption = if is_software { Preemption::Software(device) } else { channels.of(driver, device) };
+    pub fn proved(
+        driver: &Driver,
+        devices: &[CUdevice],
+        is_software: bool,
+    ) -> Result<Result<Preemption, String>, String> {
+        let preemption = match (is_software, devices) {
+            (true, _) => Preemption::Software(devices[0]),
+            (false, [_]) => Preemption::Channels(None),
+            (false, _) => Preemption::Channels(Some(load::gpu(driver, devices[0]).uuid)),
+        };
         match Trial::begin(driver) {
             Ok(trial) => Ok(trial.holds(preemption)?.map(|()| preemption)),
             Err(why) => Ok(Err(why)),
@@ -57,7 +64,7 @@ impl Preemption {
     pub fn of(self, driver: &Driver, device: CUdevice) -> Preemption {
         match self {
             Preemption::Software(_) => Preemption::Software(device),
-            Preemption::Channels(_) => Preemption::Channels(load::gpu(driver, device).uuid),
+            Preemption::Channels(gpu) => Preemption::Channels(gpu.map(|_| load::gpu(driver, device).uuid)),
         }
     }
 
@@ -201,9 +208,11 @@ mod tests {
             assert_eq!(driver.cuDevicePrimaryCtxRetain(&mut context, device), CUDA_SUCCESS);
             assert_eq!(driver.cuCtxSetCurrent(context), CUDA_SUCCESS);
         }
-        assert!(Preemption::proved(&driver, device, true).is_ok_and(|proved| proved.is_ok()));
+        assert!(Preemption::proved(&driver, &[device], true).is_ok_and(|proved| proved.is_ok()));
         // Without NVIDIA's kernel module there are no channels, and it is said.
-        let why = Preemption::proved(&driver, device, false).expect("it goes on").expect_err("nothing is held");
-        assert!(why.contains("no channels that compute"), "{why}");
+        for devices in [&[device][..], &[device, device]] {
+            let why = Preemption::proved(&driver, devices, false).expect("it goes on").expect_err("nothing is held");
+            assert!(why.contains("no channels that compute"), "{why}");
+        }
     }
 }
