@@ -38,8 +38,8 @@ pub enum Preemption {
 }
 
 impl Preemption {
-    /// Tries it with a kernel of our own, on the first device, whose context is current; nobody else uses the driver then.
-    /// Answers why it does not work here, where it does not: what was asked of the driver, and its answer.
+    /// Tries it with a kernel of our own, on the first device, whose context is current; nobody else uses the driver
+    /// then. Answers why it does not work here, where it does not: what was asked of the driver, and its answer.
     ///
     /// # Errors
     ///
