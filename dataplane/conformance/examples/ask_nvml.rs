@@ -95,6 +95,23 @@ fn main() {
     assert_eq!(call!(nvml, nvmlDeviceGetHandleByIndex_v2, 0 => c_uint, &mut device => *mut Device), 0);
     assert_eq!(call!(nvml, nvmlDeviceGetHandleByIndex_v2, count => c_uint, &mut device => *mut Device), 2);
     assert_eq!(call!(nvml, nvmlDeviceGetClockInfo, device => Device, 0 => c_uint, &mut clock => *mut c_uint), 3);
+    // Legion's Realm (Legate, cuNumeric) ends where it hears nothing of the link. The software GPU has one of PCIe 5.
+    let mut said = 0;
+    macro_rules! link {
+        ($($name:ident = $value:literal)*) => {$(
+            assert_eq!(call!(nvml, $name, device => Device, &mut said => *mut c_uint), 0);
+            assert_eq!(said, $value, stringify!($name));
+        )*};
+    }
+    link! {
+        nvmlDeviceGetMaxPcieLinkGeneration = 5
+        nvmlDeviceGetGpuMaxPcieLinkGeneration = 5
+        nvmlDeviceGetMaxPcieLinkWidth = 16
+        nvmlDeviceGetCurrPcieLinkGeneration = 5
+        nvmlDeviceGetCurrPcieLinkWidth = 16
+        nvmlDeviceGetPcieLinkMaxSpeed = 5
+        nvmlDeviceGetPcieSpeed = 32_000
+    }
     assert_eq!(call!(nvml, nvmlShutdown), 0);
     assert_eq!(call!(nvml, nvmlDeviceGetCount_v2, &mut count => *mut c_uint), 1);
     println!("PASS");

@@ -48,6 +48,11 @@ pub struct Device {
     pub clock_khz: i32,
     pub memory_clock_khz: i32,
     pub memory_bus_bits: i32,
+    /// Of the link to its own machine.
+    pub pcie_generation: i32,
+    pub pcie_generation_max: i32,
+    pub pcie_width: i32,
+    pub pcie_width_max: i32,
 }
 
 /// Bytes of a device's memory.

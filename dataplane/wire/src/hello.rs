@@ -240,6 +240,30 @@ pub struct Device {
     pub limits: Vec<(u32, u64)>,
     /// `cuMemGetAllocationGranularity` minimum and recommended for plain device memory.
     pub granularity: (u64, u64),
+    pub pcie: PcieLink,
+}
+
+/// How a device is joined to its own machine; zeros where that is not known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PcieLink {
+    /// 5 is of 32 GT/s.
+    pub generation: u16,
+    pub generation_max: u16,
+    /// Lanes.
+    pub width: u16,
+    pub width_max: u16,
+}
+
+impl PcieLink {
+    fn word(self) -> u64 {
+        let PcieLink { generation, generation_max, width, width_max } = self;
+        [generation, generation_max, width, width_max].into_iter().fold(0, |word, part| word << 16 | u64::from(part))
+    }
+
+    fn of(word: u64) -> PcieLink {
+        let part = |i: u32| (word >> (16 * i)) as u16;
+        PcieLink { generation: part(3), generation_max: part(2), width: part(1), width_max: part(0) }
+    }
 }
 
 /// A device can access another one's memory.
@@ -330,6 +354,7 @@ pub(crate) fn put_device(w: &mut Vec<u8>, d: &Device) {
     }
     w.word(d.granularity.0);
     w.word(d.granularity.1);
+    w.word(d.pcie.word());
 }
 
 pub(crate) fn get_device(r: &mut Reader<'_>) -> Result<Device, Fault> {
@@ -350,6 +375,7 @@ pub(crate) fn get_device(r: &mut Reader<'_>) -> Result<Device, Fault> {
         stream_priorities: ((p >> 32) as u32 as i32, p as u32 as i32),
         limits,
         granularity: (r.word()?, r.word()?),
+        pcie: PcieLink::of(r.word()?),
     })
 }
 
@@ -424,6 +450,7 @@ mod tests {
                 stream_priorities: (0, -5),
                 limits: vec![(0, 1024)],
                 granularity: (2 << 20, 2 << 20),
+                pcie: PcieLink { generation: 1, generation_max: 5, width: 8, width_max: 16 },
             }],
             peer_access: vec![0],
             memory_bytes: 1,

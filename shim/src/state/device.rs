@@ -282,6 +282,7 @@ pub mod fixture {
             stream_priorities: (0, -5),
             limits: vec![(CU_LIMIT_STACK_SIZE, 1024), (CU_LIMIT_PRINTF_FIFO_SIZE, 8_650_752)],
             granularity: (2 << 20, 2 << 20),
+            pcie: Default::default(),
         };
         Welcome {
             session: 1,

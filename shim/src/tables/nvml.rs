@@ -189,6 +189,10 @@ fn described(d: &hello::Device) -> Device {
         clock_khz: attribute(CU_DEVICE_ATTRIBUTE_CLOCK_RATE),
         memory_clock_khz: attribute(CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE),
         memory_bus_bits: attribute(CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH),
+        pcie_generation: d.pcie.generation.into(),
+        pcie_generation_max: d.pcie.generation_max.into(),
+        pcie_width: d.pcie.width.into(),
+        pcie_width_max: d.pcie.width_max.into(),
     }
 }
 

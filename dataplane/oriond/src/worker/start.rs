@@ -14,7 +14,7 @@ use orion_ring::{Memory, Producer};
 use orion_telemetry::events::of_session;
 use orion_telemetry::{OwnPage, Recorder};
 use orion_wire::agent::Gpu;
-use orion_wire::hello::{Device, Start, Welcome};
+use orion_wire::hello::{Device, PcieLink, Start, Welcome};
 use orion_wire::lease::{Vgpu as Leased, gpu_name};
 use orion_wire::message::carrier::DEVICES_MAX;
 use orion_wire::view::{ATTRIBUTES, Offer};
@@ -79,6 +79,8 @@ struct Warm {
     /// The staging part at an address of our own, registered with the driver.
     staging: u64,
     staging_bytes: u64,
+    /// How each device is joined to this machine.
+    links: HashMap<CUdevice, PcieLink>,
     /// What the driver and its profiler read again later.
     files: Vec<std::path::PathBuf>,
     budget: budget::Budget,
@@ -115,7 +117,10 @@ impl Warm {
             let mut context = std::ptr::null_mut();
             done("cuDevicePrimaryCtxRetain", driver.cuDevicePrimaryCtxRetain(&mut context, devices[0]))?;
             done("cuCtxSetCurrent", driver.cuCtxSetCurrent(context))?;
-            let offer = offer(driver, &vgpus, options.memory_limit);
+            let is_software = driver::is_software(&options.driver);
+            let link = |device: &CUdevice| (*device, driver::pcie_link(driver, is_software, *device));
+            let links = devices.iter().map(link).collect();
+            let offer = offer(driver, &vgpus, &links, options.memory_limit);
             let memory = Memory::create(Layout { heap_bytes: options.heap_bytes })
                 .map_err(|e| format!("creating session memory failed: {e}"))?;
             let staging = stage(driver, &memory, options.staging_bytes)?;
@@ -136,6 +141,7 @@ impl Warm {
                 offer,
                 vgpus,
                 primary,
+                links,
                 memory,
                 staging,
                 staging_bytes: options.staging_bytes,
@@ -225,11 +231,14 @@ fn places(gpus: &[Gpu], leased: &[Leased]) -> Result<Vec<usize>, String> {
     Ok(numbers)
 }
 
+fn describe(driver: &Driver, vgpu: &Vgpu, links: &HashMap<CUdevice, PcieLink>) -> Device {
+    driver::describe(driver, vgpu.device, vgpu.before, links.get(&vgpu.device).copied().unwrap_or_default())
+}
+
 /// What a session without a lease would have. The first device's context is current.
-fn offer(driver: &Driver, vgpus: &[Vgpu], memory_limit: Option<u64>) -> Offer {
+fn offer(driver: &Driver, vgpus: &[Vgpu], links: &HashMap<CUdevice, PcieLink>, memory_limit: Option<u64>) -> Offer {
     let vgpus = &vgpus[..vgpus.len().min(DEVICES_MAX)];
-    let mut devices: Vec<Device> =
-        vgpus.iter().map(|vgpu| driver::describe(driver, vgpu.device, vgpu.before)).collect();
+    let mut devices: Vec<Device> = vgpus.iter().map(|vgpu| describe(driver, vgpu, links)).collect();
     limit(&mut devices, &vec![memory_limit; vgpus.len()]);
     for device in &mut devices {
         device.attributes.retain(|(id, _)| ATTRIBUTES.contains(id));
@@ -380,8 +389,7 @@ fn serve(
         Ok(limits) => limits,
         Err(reason) => return attachment.refuse(&reason).map_err(|e| format!("refusing the client failed: {e}")),
     };
-    let mut devices =
-        warm.vgpus.iter().map(|vgpu| driver::describe(warm.driver, vgpu.device, vgpu.before)).collect::<Vec<_>>();
+    let mut devices = warm.vgpus.iter().map(|vgpu| describe(warm.driver, vgpu, &warm.links)).collect::<Vec<_>>();
     limit(&mut devices, &limits);
     meter.begin(&devices.iter().map(|device| device.total_memory).collect::<Vec<_>>());
     let is_software = driver::is_software(&options.driver);

@@ -23,7 +23,7 @@ const FILES: &[u64] = &[
     // dataplane/wire/src/handle.rs
     0xf8239e9312931b64,
     // dataplane/wire/src/hello.rs
-    0x6af3130a639433be,
+    0x78a173d6fadf08d9,
     // dataplane/wire/src/image.rs
     0xb9a5ff7cccae9b07,
     // dataplane/wire/src/lease.rs

@@ -160,6 +160,52 @@ pub unsafe fn nvmlDeviceGetMemoryBusWidth(device: nvmlDevice_t, busWidth: *mut c
     answer(known(device).and_then(|(_, d)| unsafe { put(busWidth, said(d.memory_bus_bits)?) }))
 }
 
+// The link between the GPU and its own machine, which a program that is elsewhere reaches by way of the network.
+
+pub unsafe fn nvmlDeviceGetMaxPcieLinkGeneration(device: nvmlDevice_t, maxLinkGen: *mut c_uint) -> nvmlReturn_t {
+    // SAFETY: the caller's promise.
+    answer(known(device).and_then(|(_, d)| unsafe { put(maxLinkGen, said(d.pcie_generation_max)?) }))
+}
+
+pub unsafe fn nvmlDeviceGetGpuMaxPcieLinkGeneration(
+    device: nvmlDevice_t,
+    maxLinkGenDevice: *mut c_uint,
+) -> nvmlReturn_t {
+    // SAFETY: the caller's promise.
+    answer(known(device).and_then(|(_, d)| unsafe { put(maxLinkGenDevice, said(d.pcie_generation_max)?) }))
+}
+
+pub unsafe fn nvmlDeviceGetMaxPcieLinkWidth(device: nvmlDevice_t, maxLinkWidth: *mut c_uint) -> nvmlReturn_t {
+    // SAFETY: the caller's promise.
+    answer(known(device).and_then(|(_, d)| unsafe { put(maxLinkWidth, said(d.pcie_width_max)?) }))
+}
+
+pub unsafe fn nvmlDeviceGetCurrPcieLinkGeneration(device: nvmlDevice_t, currLinkGen: *mut c_uint) -> nvmlReturn_t {
+    // SAFETY: the caller's promise.
+    answer(known(device).and_then(|(_, d)| unsafe { put(currLinkGen, said(d.pcie_generation)?) }))
+}
+
+pub unsafe fn nvmlDeviceGetCurrPcieLinkWidth(device: nvmlDevice_t, currLinkWidth: *mut c_uint) -> nvmlReturn_t {
+    // SAFETY: the caller's promise.
+    answer(known(device).and_then(|(_, d)| unsafe { put(currLinkWidth, said(d.pcie_width)?) }))
+}
+
+/// As `NVML_PCIE_LINK_MAX_SPEED_*`, which number the generations.
+pub unsafe fn nvmlDeviceGetPcieLinkMaxSpeed(device: nvmlDevice_t, maxSpeed: *mut c_uint) -> nvmlReturn_t {
+    // SAFETY: the caller's promise.
+    answer(known(device).and_then(|(_, d)| unsafe { put(maxSpeed, said(d.pcie_generation_max)?) }))
+}
+
+/// In Mbit/s a lane.
+pub unsafe fn nvmlDeviceGetPcieSpeed(device: nvmlDevice_t, pcieSpeed: *mut c_uint) -> nvmlReturn_t {
+    const SPEEDS: [c_uint; 6] = [2_500, 5_000, 8_000, 16_000, 32_000, 64_000];
+    answer(known(device).and_then(|(_, d)| {
+        let speed = SPEEDS.get(said(d.pcie_generation)? as usize - 1).ok_or(NVML_ERROR_NOT_SUPPORTED)?;
+        // SAFETY: the caller's promise.
+        unsafe { put(pcieSpeed, *speed) }
+    }))
+}
+
 /// Of the multiprocessors and of the memory.
 pub unsafe fn nvmlDeviceGetMaxClockInfo(
     device: nvmlDevice_t,

@@ -255,28 +255,48 @@ pub unsafe extern "C" fn nvmlDeviceGetPciInfo_v3(device: nvmlDevice_t, pci: *mut
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetMaxPcieLinkGeneration() -> nvmlReturn_t {
-    not_supported("nvmlDeviceGetMaxPcieLinkGeneration")
+pub unsafe extern "C" fn nvmlDeviceGetMaxPcieLinkGeneration(
+    device: nvmlDevice_t,
+    maxLinkGen: *mut c_uint,
+) -> nvmlReturn_t {
+    // SAFETY: the caller's promises are the same.
+    unsafe { answers::nvmlDeviceGetMaxPcieLinkGeneration(device, maxLinkGen) }
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetGpuMaxPcieLinkGeneration() -> nvmlReturn_t {
-    not_supported("nvmlDeviceGetGpuMaxPcieLinkGeneration")
+pub unsafe extern "C" fn nvmlDeviceGetGpuMaxPcieLinkGeneration(
+    device: nvmlDevice_t,
+    maxLinkGenDevice: *mut c_uint,
+) -> nvmlReturn_t {
+    // SAFETY: the caller's promises are the same.
+    unsafe { answers::nvmlDeviceGetGpuMaxPcieLinkGeneration(device, maxLinkGenDevice) }
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetMaxPcieLinkWidth() -> nvmlReturn_t {
-    not_supported("nvmlDeviceGetMaxPcieLinkWidth")
+pub unsafe extern "C" fn nvmlDeviceGetMaxPcieLinkWidth(
+    device: nvmlDevice_t,
+    maxLinkWidth: *mut c_uint,
+) -> nvmlReturn_t {
+    // SAFETY: the caller's promises are the same.
+    unsafe { answers::nvmlDeviceGetMaxPcieLinkWidth(device, maxLinkWidth) }
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetCurrPcieLinkGeneration() -> nvmlReturn_t {
-    not_supported("nvmlDeviceGetCurrPcieLinkGeneration")
+pub unsafe extern "C" fn nvmlDeviceGetCurrPcieLinkGeneration(
+    device: nvmlDevice_t,
+    currLinkGen: *mut c_uint,
+) -> nvmlReturn_t {
+    // SAFETY: the caller's promises are the same.
+    unsafe { answers::nvmlDeviceGetCurrPcieLinkGeneration(device, currLinkGen) }
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetCurrPcieLinkWidth() -> nvmlReturn_t {
-    not_supported("nvmlDeviceGetCurrPcieLinkWidth")
+pub unsafe extern "C" fn nvmlDeviceGetCurrPcieLinkWidth(
+    device: nvmlDevice_t,
+    currLinkWidth: *mut c_uint,
+) -> nvmlReturn_t {
+    // SAFETY: the caller's promises are the same.
+    unsafe { answers::nvmlDeviceGetCurrPcieLinkWidth(device, currLinkWidth) }
 }
 
 #[unsafe(no_mangle)]
@@ -793,13 +813,15 @@ pub unsafe extern "C" fn nvmlDeviceGetMemoryBusWidth(device: nvmlDevice_t, busWi
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetPcieLinkMaxSpeed() -> nvmlReturn_t {
-    not_supported("nvmlDeviceGetPcieLinkMaxSpeed")
+pub unsafe extern "C" fn nvmlDeviceGetPcieLinkMaxSpeed(device: nvmlDevice_t, maxSpeed: *mut c_uint) -> nvmlReturn_t {
+    // SAFETY: the caller's promises are the same.
+    unsafe { answers::nvmlDeviceGetPcieLinkMaxSpeed(device, maxSpeed) }
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetPcieSpeed() -> nvmlReturn_t {
-    not_supported("nvmlDeviceGetPcieSpeed")
+pub unsafe extern "C" fn nvmlDeviceGetPcieSpeed(device: nvmlDevice_t, pcieSpeed: *mut c_uint) -> nvmlReturn_t {
+    // SAFETY: the caller's promises are the same.
+    unsafe { answers::nvmlDeviceGetPcieSpeed(device, pcieSpeed) }
 }
 
 #[unsafe(no_mangle)]

@@ -9,7 +9,7 @@ use std::ptr;
 use orion_cuda::driver::Driver;
 use orion_cuda::sys::*;
 use orion_wire::agent::Gpu;
-use orion_wire::hello::{Device, PEER_ACCESS, PEER_ATOMICS, PEER_SAME_GPU};
+use orion_wire::hello::{Device, PEER_ACCESS, PEER_ATOMICS, PEER_SAME_GPU, PcieLink};
 use orion_wire::text::acts;
 
 use crate::vgpu::set_apart;
@@ -113,7 +113,7 @@ pub fn gpu(driver: &Driver, device: CUdevice) -> Gpu {
 }
 
 /// What the shim may answer about a device, or the vGPU of that number on it. A context of the first device is current.
-pub fn describe(driver: &Driver, device: CUdevice, number: u32) -> Device {
+pub fn describe(driver: &Driver, device: CUdevice, number: u32, link: PcieLink) -> Device {
     let mut d = Device::default();
     let mut text = [0i8; 256];
     // SAFETY: plain calls with valid out pointers and their lengths; the strings are NUL-terminated on success.
@@ -156,10 +156,43 @@ pub fn describe(driver: &Driver, device: CUdevice, number: u32) -> Device {
         }
         d.granularity = (granularity[0] as u64, granularity[1] as u64);
     }
+    d.pcie = link;
     if number > 0 {
         set_apart(&mut d, number);
     }
     d
+}
+
+/// What the software GPU says, for programs that want to hear something: the link of those with its capability.
+const SOFTWARE_LINK: PcieLink = PcieLink { generation: 5, generation_max: 5, width: 16, width_max: 16 };
+
+/// As Linux says in sysfs, which a worker in its cell cannot read; zeros of what it does not say.
+pub fn pcie_link(driver: &Driver, is_software: bool, device: CUdevice) -> PcieLink {
+    if is_software {
+        return SOFTWARE_LINK;
+    }
+    let mut text = [0i8; 32];
+    // SAFETY: a valid out pointer and its length.
+    if unsafe { driver.cuDeviceGetPCIBusId(text.as_mut_ptr(), text.len() as i32, device) } != CUDA_SUCCESS {
+        return PcieLink::default();
+    }
+    // SAFETY: NUL-terminated on success.
+    let bus_id = unsafe { CStr::from_ptr(text.as_ptr()) }.to_string_lossy().to_lowercase();
+    let folder = std::path::Path::new("/sys/bus/pci/devices").join(bus_id);
+    let read = |file: &str| std::fs::read_to_string(folder.join(file)).unwrap_or_default();
+    PcieLink {
+        generation: generation_of(&read("current_link_speed")),
+        generation_max: generation_of(&read("max_link_speed")),
+        width: read("current_link_width").trim().parse().unwrap_or(0),
+        width_max: read("max_link_width").trim().parse().unwrap_or(0),
+    }
+}
+
+/// Of a speed as in `32.0 GT/s PCIe`; 0 of what is none.
+fn generation_of(speed: &str) -> u16 {
+    let speeds = ["2.5", "5.0", "8.0", "16.0", "32.0", "64.0"];
+    let known = speeds.iter().position(|known| speed.split(' ').next() == Some(known));
+    known.map_or(0, |place| place as u16 + 1)
 }
 
 /// `[i * n + j]`: how device i can access device j, of [`orion_wire::hello`]'s `PEER_*`.
@@ -179,4 +212,15 @@ pub fn peer_access(driver: &Driver, devices: &[CUdevice]) -> Vec<u8> {
         PEER_ACCESS | if code == CUDA_SUCCESS && atomics != 0 { PEER_ATOMICS } else { 0 }
     };
     devices.iter().flat_map(|a| devices.iter().map(move |b| way(*a, *b))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn generations_are_told_by_their_speeds() {
+        let known = ["2.5 GT/s PCIe\n", "8.0 GT/s PCIe\n", "32.0 GT/s PCIe\n", "Unknown\n", ""];
+        assert_eq!(known.map(generation_of), [1, 3, 5, 0, 0]);
+    }
 }
