@@ -214,7 +214,7 @@ impl Arsenal {
                 return own[self.random.below(own.len() as u64) as usize];
             }
         }
-        match self.random.below(9) {
+        match self.random.below(10) {
             0 => self.random.below(4),
             1 => self.any_handle(),
             // One that was, or will be.
@@ -224,6 +224,8 @@ impl Arsenal {
             5 => Handle::new(kind, GENERATION_MAX, INDEX_MAX).0,
             6 => self.foreign(),
             7 => u64::MAX,
+            // With a mark in bits that are zero in each handle, or beyond all of them.
+            8 => self.any_handle() | 1 << self.random.below(4) | self.random.below(2) << 48,
             _ => self.random.word(),
         }
     }
@@ -240,9 +242,10 @@ impl Arsenal {
             }
             return name;
         }
-        match self.random.below(4) {
+        match self.random.below(5) {
             0 => self.any_handle(),
             1 => Handle::new(kind, 0, INDEX_MAX).0,
+            3 => Handle::new(kind, 0, self.next).0 | 1 + self.random.below(15),
             2 => Handle::new(KINDS[self.random.below(KINDS.len() as u64) as usize], 0, self.next).0,
             _ => self.random.word(),
         }
