@@ -127,7 +127,7 @@ impl Warm {
             let primary = HashMap::from([(0, context)]);
             let files = driver::load_late_libraries(&options.driver, &options.profiler());
             // After its compiler is there, and before the driver's memory is counted.
-            let prove = || Preemption::proved(driver, &devices, driver::is_software(&options.driver));
+            let prove = || Preemption::proved(driver, &devices, is_software);
             let preemption = options.preempts.then(prove).transpose().map_err(|why| {
                 format!("taking a kernel off the GPU and letting it go on failed: {why}; --preemption off does without")
             })?;
@@ -341,7 +341,7 @@ fn gate(
     bell: Bell,
     devices: &[CUdevice],
     preemption: Option<Result<Preemption, String>>,
-    preempts: impl Fn(Preemption, CUdevice) -> Preemption,
+    driver: &Driver,
 ) -> Result<Gate, String> {
     if let Some(Err(why)) = &preemption {
         lines::warn(&format!(
@@ -350,7 +350,7 @@ fn gate(
         ));
     }
     let preemption = preemption.and_then(Result::ok);
-    Gate::new(page, bell, devices, |device| preemption.map(|proved| preempts(proved, device)))
+    Gate::new(page, bell, devices, |device| preemption.map(|proved| proved.of(driver, device)))
         .map_err(|e| format!("starting a thread for turns failed: {e}"))
 }
 
@@ -433,8 +433,7 @@ fn serve(
     watch(assign.session, Arc::clone(&attachment), warm.budget, drift)?;
     driver_log::listen(warm.driver);
     let devices = warm.vgpus.iter().map(|vgpu| vgpu.device).collect::<Vec<_>>();
-    let preempts = |proved: Preemption, device| proved.of(warm.driver, device);
-    let gate = seats.map(|(page, bell)| gate(page, bell, &devices, warm.preemption, preempts)).transpose()?;
+    let gate = seats.map(|(page, bell)| gate(page, bell, &devices, warm.preemption, warm.driver)).transpose()?;
     let preemptors = gate.as_ref().map_or(Vec::new(), |gate| gate.preemptors.clone());
     let mut s = Session::new(Parts {
         driver: warm.driver,
