@@ -225,7 +225,7 @@ impl Arsenal {
             6 => self.foreign(),
             7 => u64::MAX,
             // With a mark in bits that are zero in each handle, or beyond all of them.
-            8 => self.any_handle() | 1 << self.random.below(4) | self.random.below(2) << 48,
+            8 => self.any_handle() | (1 << self.random.below(4)) | (self.random.below(2) << 48),
             _ => self.random.word(),
         }
     }
@@ -245,7 +245,7 @@ impl Arsenal {
         match self.random.below(5) {
             0 => self.any_handle(),
             1 => Handle::new(kind, 0, INDEX_MAX).0,
-            3 => Handle::new(kind, 0, self.next).0 | 1 + self.random.below(15),
+            3 => Handle::new(kind, 0, self.next).0 | (1 + self.random.below(15)),
             2 => Handle::new(KINDS[self.random.below(KINDS.len() as u64) as usize], 0, self.next).0,
             _ => self.random.word(),
         }
