@@ -33,6 +33,8 @@ SUITE = Path(__file__).resolve().parent
 BUILD = SUITE / "build"
 REPOSITORY = SUITE.parent.parent
 MODES = ("native", "shm", "tcp")
+#: Ends the name of a mode in which another build of Orion runs: see `speed.py --before`.
+BEFORE = "-before"
 TAIL_CHARS = 6000
 #: Further native runs, at most, of a row whose results differ.
 NATIVE_AGAIN = 4
@@ -299,7 +301,12 @@ def orion_prefix(mode, options, server=None):
     if mode == "native":
         return []
     address = ["--server", server] if server else []
-    return [options.orion_run, "--transport", mode, *address, *options.orion_args, "--"]
+    transport = mode.removesuffix(BEFORE)
+    return [orion_run(mode, options), "--transport", transport, *address, *options.orion_args, "--"]
+
+
+def orion_run(mode, options):
+    return options.before / "orion-run" if mode.endswith(BEFORE) else options.orion_run
 
 
 def caches(root, scale):

@@ -11,6 +11,8 @@ import tempfile
 import time
 from pathlib import Path
 
+import run
+
 FOLDERS = (
     "/usr/local/nvidia/lib64",
     "/usr/local/nvidia/lib",
@@ -66,8 +68,8 @@ class Server:
 
 
 def for_mode(mode, folder, options):
-    oriond = options.orion_run.with_name("oriond")
-    if mode == "shm":
+    oriond = run.orion_run(mode, options).with_name("oriond")
+    if mode.startswith("shm"):
         return Server(oriond, options.driver, folder)
     return Server(oriond, options.driver, folder, listen=f"127.0.0.1:{free_port()}", token_file=own_token())
 

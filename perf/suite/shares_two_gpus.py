@@ -8,6 +8,9 @@ One oriond gives each session both GPUs and half of their time. The first progra
 behind the other, and short ones on GPU 1; the second has short ones on GPU 0 and waits for each. That is measured with
 `--preemption auto` and `off`, each program alone and both together: short kernels a second, the longest wait for one,
 and how often oriond says that a session was taken off each GPU.
+
+With `--only nccl` each program is PyTorch, whose all-reduce runs in one process on both GPUs, with kernels that wait
+for each other: one such program, and two at once.
 """
 
 import argparse
@@ -24,7 +27,12 @@ from pathlib import Path
 
 from shares_load import PTX
 
-KINDS = ("both", "neighbour")
+KINDS = ("both", "neighbour", "nccl")
+#: What runs at once, with `--preemption auto`; of each last one also with `off`.
+MEASUREMENTS = {
+    "long": (("both",), ("neighbour",), ("both", "neighbour")),
+    "nccl": (("nccl",), ("nccl", "nccl")),
+}
 LONG_MS, SHORT_US = 100, 500
 
 
@@ -107,6 +115,33 @@ def program(kind, seconds, soft):
     print(json.dumps({"short_s": count / seconds, "longest_ms": longest * 1000, "long": long_count[0]}))
 
 
+def all_reduces(seconds):
+    """As `program`, with PyTorch."""
+    import torch
+    from torch.cuda import nccl
+
+    tensors = [torch.ones(1 << 20, device=f"cuda:{gpu}") for gpu in range(2)]
+    wait = lambda: [torch.cuda.synchronize(gpu) for gpu in range(2)]  # noqa: E731
+    nccl.all_reduce(tensors)
+    wait()
+    print("ready", flush=True)
+    sys.stdin.readline()
+    until = time.monotonic() + seconds
+    count, longest, before = 0, 0, time.monotonic()
+    while before < until:
+        for tensor in tensors:
+            tensor.fill_(1)
+        for _ in range(20):
+            nccl.all_reduce(tensors)
+        wait()
+        got = [tensor[-1].item() for tensor in tensors]
+        if got != [2.0**20] * 2:
+            raise SystemExit(f"wrong: {got}")
+        now = time.monotonic()
+        count, longest, before = count + 20, max(longest, now - before), now
+    print(json.dumps({"short_s": count / seconds, "longest_ms": longest * 1000, "long": 0}))
+
+
 def start(options, folder, kind):
     command = [options.bin / "orion-run", "--server", f"unix:{folder}/s", "--", sys.executable, __file__, "--program",
                kind, "--seconds", options.seconds, "--driver", options.driver]
@@ -120,31 +155,34 @@ def run(options, preemption, kinds):
         log = Path(folder, "log")
         with log.open("w") as out:
             oriond = subprocess.Popen([str(part) for part in command], stderr=out, stdout=out)
-        programs = {}
+        programs = []
         try:
             deadline = time.monotonic() + 60
             while "serving" not in log.read_text():
                 if oriond.poll() is not None or time.monotonic() > deadline:
                     sys.exit(f"oriond does not serve: {log.read_text()}")
                 time.sleep(0.05)
-            programs = {kind: start(options, folder, kind) for kind in kinds}
-            for kind, process in programs.items():
+            programs = [start(options, folder, kind) for kind in kinds]
+            for kind, process in zip(kinds, programs):
                 if process.stdout.readline().strip() != "ready":
                     sys.exit(f"{kind} ended before it was ready: {log.read_text()[-2000:]}")
-            for process in programs.values():
+            for process in programs:
                 process.stdin.write("\n")
                 process.stdin.flush()
-            found = {kind: json.loads(process.stdout.readline() or "null") for kind, process in programs.items()}
-            for process in programs.values():
+            said = [process.stdout.readline() for process in programs]
+            for process in programs:
                 process.wait(30)
             time.sleep(0.5)
         finally:
-            for process in programs.values():
+            for process in programs:
                 process.kill()
             oriond.terminate()
             oriond.wait(20)
         text = log.read_text()
     taken_off = re.findall(r"session=(\d+) gpu=(\d+) .*?used_ms=(\d+).* taken_off=(\d+)", text)
+    if not all(said):
+        sys.exit(f"a program of {kinds} ended before it had said what came of it: {text[-2000:]}")
+    found = {"programs": [{"kind": kind, **json.loads(line)} for kind, line in zip(kinds, said)]}
     found["taken_off"] = [dict(zip(("session", "gpu", "used_ms", "times"), map(int, one))) for one in taken_off]
     found["warnings"] = [line for line in text.splitlines() if "WARN" in line or "ERROR" in line]
     return found
@@ -156,21 +194,26 @@ def main():
     parser.add_argument("--driver", default="auto", help="oriond's: auto, soft or the path of NVIDIA's libcuda.so.1")
     parser.add_argument("--seconds", type=float, default=8, help="of each measurement")
     parser.add_argument("--out", type=Path, help="everything, as JSON")
+    parser.add_argument("--only", choices=MEASUREMENTS, default="long", help="what is measured (long)")
     parser.add_argument("--program", choices=KINDS, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.program == "nccl":
+        return all_reduces(options.seconds)
     if options.program:
         return program(options.program, options.seconds, options.driver == "soft")
     options.bin = options.bin.resolve()
     results = {}
     for preemption in ("auto", "off"):
-        for kinds in (("both",), ("neighbour",), KINDS) if preemption == "auto" else (KINDS,):
+        measurements = MEASUREMENTS[options.only]
+        for kinds in measurements if preemption == "auto" else measurements[-1:]:
             found = run(options, preemption, kinds)
             results[f"{preemption}: {' and '.join(kinds)}"] = found
             print(f"--preemption {preemption}, {' and '.join(kinds)}", flush=True)
-            for kind in kinds:
-                got = found[kind]
+            for got in found["programs"]:
+                kind = got["kind"]
                 long = f", {got['long']} long ones" if kind == "both" else ""
-                print(f"  {kind}: {got['short_s']:.0f} short kernels a second, "
+                what = "all-reduces" if kind == "nccl" else "short kernels"
+                print(f"  {kind}: {got['short_s']:.0f} {what} a second, "
                       f"the longest wait {got['longest_ms']:.1f} ms{long}", flush=True)
             for one in found["taken_off"]:
                 line = "  session {session} on GPU {gpu}: {used_ms} ms, taken off {times} times"

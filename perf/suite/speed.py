@@ -4,6 +4,7 @@
     python3 perf/suite/speed.py --repeats 5 --out speed.json --markdown speed.md
     python3 perf/suite/speed.py --only small_ops,item_loop --modes native,shm --budget-s 300
     python3 perf/suite/speed.py --continue speed.json --out speed.json     # what the earlier run had no time for
+    python3 perf/suite/speed.py --before target/old/release --repeats 5    # each carrier with another build in turn
 
 Native, shm and tcp alternate within each repeat, so a machine that warms up or slows down does so for all three. One
 program measures at a time, while the next ones import what they need: see gate.py.
@@ -69,7 +70,10 @@ def parse_options():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_speed_options(parser)
     run.add_continue(parser)
+    parser.add_argument("--before", type=Path, metavar="FOLDER", help="another build, whose orion-run takes turns too")
     options = finish_options(parser, parser.parse_args())
+    if options.before:
+        add_before(parser, options)
     if options.earlier:
         now = {**options.machine, "modes": options.modes}
         options.earlier = run.earlier_run(parser, options.earlier, now, lambda earlier: joined(earlier["runs"], {}))
@@ -91,6 +95,13 @@ def finish_options(parser, options):
     options.server = server.for_mode
     options.machine = run.machine()
     return run.finish_options(parser, options)
+
+
+def add_before(parser, options):
+    options.before = options.before.resolve()
+    if not os.access(options.before / "orion-run", os.X_OK):
+        parser.error(f"--before {options.before}: there is no orion-run in it")
+    options.modes += [mode + run.BEFORE for mode in options.modes if mode != "native"]
 
 
 def plan(workloads, modes, repeats):
@@ -256,11 +267,13 @@ def measured_row(goal, results, modes):
 def row(goal, results, modes):
     found = measured_row(goal, results, modes)
     medians, limits = found["median"], {"shm": goal.shm, "tcp": goal.tcp}
+    judged = [mode for mode in modes if mode in limits]
     return {
         **found,
-        "ratio": {mode: ratio(goal, medians, mode) for mode in modes if mode != "native"},
-        "goal": {mode: f"{limits[mode][0]} {limits[mode][1]:g}" for mode in modes if mode != "native"},
-        "met": {mode: judge(goal, limits[mode], medians, mode) for mode in modes if mode != "native"},
+        "ratio": {mode: ratio(goal, medians, mode) for mode in judged},
+        "goal": {mode: f"{limits[mode][0]} {limits[mode][1]:g}" for mode in judged},
+        "met": {mode: judge(goal, limits[mode], medians, mode) for mode in judged},
+        "gain": {mode: ratio(goal, medians, mode, mode + run.BEFORE) for mode in judged if mode + run.BEFORE in modes},
     }
 
 
@@ -274,11 +287,11 @@ def metric(goal, result):
     return result["report"]["extra"].get(goal.metric)
 
 
-def ratio(goal, medians, mode):
+def ratio(goal, medians, mode, other="native"):
     """Above 1 Orion is better than native, whatever is measured."""
-    if "native" not in medians or mode not in medians:
+    if other not in medians or mode not in medians:
         return None
-    native, orion = medians["native"], medians[mode]
+    native, orion = medians[other], medians[mode]
     above, below = (orion, native) if goal.more_is_better else (native, orion)
     return above / below if below else None
 
@@ -297,8 +310,8 @@ def judge(goal, limit, medians, mode):
 
 
 def markdown(rows, modes):
-    others = [mode for mode in modes if mode != "native"]
-    heads = [head for mode in others for head in (mode, "ratio", "goal", "")]
+    others = [mode for mode in modes if mode in run.MODES and mode != "native"]
+    heads = [head for mode in others for head in (mode, "ratio", "goal", "", *before_heads(mode, modes))]
     lines = [["", "unit", "native", *heads, "repeats"]]
     lines.append(["---"] * len(lines[0]))
     for entry in rows:
@@ -308,10 +321,17 @@ def markdown(rows, modes):
             if entry["failed"][mode]:
                 met += f", {entry['failed'][mode]} runs failed"
             cells += [with_range(entry, mode), number(entry["ratio"][mode]), entry["goal"][mode], met]
+            if before_heads(mode, modes):
+                cells += [with_range(entry, mode + run.BEFORE), number(entry["gain"][mode])]
         lines.append([*cells, "/".join(str(entry["repeats"][mode]) for mode in modes)])
     text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     judged = [met for entry in rows for met in entry["met"].values()]
     return f"{text}\n\n{judged.count(True)} of {len(judged)} goals met, {judged.count(None)} not measured."
+
+
+def before_heads(mode, modes):
+    """Beside the goal: what the other build takes, and how much better than it this one is."""
+    return [f"{mode} before", "now / before"] if mode + run.BEFORE in modes else []
 
 
 def with_range(entry, mode):

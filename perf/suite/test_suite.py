@@ -26,6 +26,7 @@ import network  # noqa: E402
 import peers  # noqa: E402
 import run  # noqa: E402
 import samples  # noqa: E402
+import server  # noqa: E402
 import shares  # noqa: E402
 import speed  # noqa: E402
 import why  # noqa: E402
@@ -340,6 +341,21 @@ class Table(unittest.TestCase):
         row = speed.row(goal, {"native": runs, "shm": runs[:1]}, ["native", "shm"])
         text = speed.markdown([row], ["native", "shm"])
         self.assertIn("| 3 (2 to 4) | 4 |", text)
+
+    def test_another_build_is_compared_with_and_not_judged(self):
+        goal = next(goal for goal in GOALS if goal.metric == "steady_ms")
+        runs = {"native": [done(4)], "shm": [done(2)], "shm-before": [done(3)]}
+        row = speed.row(goal, runs, [*runs])
+        text = speed.markdown([row], [*runs])
+        self.assertIn("| 2 | 2 | ratio >= 0.99 | met | 3 | 1.5 | 1/1/1 |", text)
+        self.assertIn("1 of 1 goals met", text)
+
+    def test_another_build_runs_over_the_same_carrier(self):
+        options = argparse.Namespace(orion_run=Path("new/orion-run"), before=Path("old"), orion_args=[], driver="soft")
+        prefix = run.orion_prefix("tcp-before", options, "tcp:127.0.0.1:1")
+        self.assertEqual(prefix, [Path("old/orion-run"), "--transport", "tcp", "--server", "tcp:127.0.0.1:1", "--"])
+        self.assertEqual(server.for_mode("shm-before", "/tmp", options).command[0], Path("old/oriond"))
+        self.assertEqual(server.for_mode("shm", "/tmp", options).command[0], Path("new/oriond"))
 
 
 def done(steady_ms=None, **extra):

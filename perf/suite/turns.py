@@ -72,6 +72,21 @@ def llama():
     return step, 4, "ms", torch.cuda.synchronize
 
 
+def resnet():
+    import torch
+    import torchvision
+
+    model, image = torchvision.models.resnet50().eval().cuda(), torch.randn(1, 3, 224, 224, device="cuda")
+    inference = torch.inference_mode()
+    inference.__enter__()
+
+    def step():
+        model(image)
+        torch.cuda.synchronize()
+
+    return step, 5, "ms", torch.cuda.synchronize
+
+
 def jax_train():
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     import jax
@@ -86,7 +101,7 @@ def jax_train():
     return step, 5, "ms", lambda: jax.block_until_ready(state)
 
 
-WORKLOADS = {function.__name__: function for function in (item, small_ops, mem_info, llama, jax_train)}
+WORKLOADS = {function.__name__: function for function in (item, small_ops, mem_info, llama, resnet, jax_train)}
 
 
 def main():

@@ -39,7 +39,7 @@ fn nvmlDeviceGetModuleId(device: nvmlDevice_t, moduleId: *mut c_uint);
 #[lacking]
 fn nvmlDeviceGetC2cModeInfoV(device: nvmlDevice_t, c2cModeInfo: *mut nvmlC2cModeInfo_v1_t);
 
-#[host]
+#[here]
 fn nvmlDeviceGetMemoryAffinity(
     device: nvmlDevice_t,
     nodeSetSize: c_uint,
@@ -47,7 +47,7 @@ fn nvmlDeviceGetMemoryAffinity(
     scope: nvmlAffinityScope_t,
 );
 
-#[host]
+#[here]
 fn nvmlDeviceGetCpuAffinityWithinScope(
     device: nvmlDevice_t,
     cpuSetSize: c_uint,
@@ -55,13 +55,13 @@ fn nvmlDeviceGetCpuAffinityWithinScope(
     scope: nvmlAffinityScope_t,
 );
 
-#[host]
+#[here]
 fn nvmlDeviceGetCpuAffinity(device: nvmlDevice_t, cpuSetSize: c_uint, cpuSet: *mut c_ulong);
 
-#[host]
+#[here]
 fn nvmlDeviceSetCpuAffinity(device: nvmlDevice_t);
 
-#[host]
+#[here]
 fn nvmlDeviceClearCpuAffinity(device: nvmlDevice_t);
 
 #[host]
@@ -748,7 +748,7 @@ fn nvmlDeviceQueryDrainState(pciInfo: *mut nvmlPciInfo_t, currentState: *mut nvm
 #[setting]
 fn nvmlDeviceRemoveGpu_v2(pciInfo: *mut nvmlPciInfo_t, gpuState: nvmlDetachGpuState_t, linkState: nvmlPcieLinkState_t);
 
-#[setting]
+#[host]
 fn nvmlDeviceDiscoverGpus(pciInfo: *mut nvmlPciInfo_t);
 
 #[here]
@@ -852,7 +852,7 @@ fn nvmlDeviceGetMigDeviceHandleByIndex(device: nvmlDevice_t, index: c_uint, migD
 #[lacking]
 fn nvmlDeviceGetDeviceHandleFromMigDeviceHandle(migDevice: nvmlDevice_t, device: *mut nvmlDevice_t);
 
-#[host]
+#[here]
 fn nvmlDeviceGetCapabilities(device: nvmlDevice_t, caps: *mut nvmlDeviceCapabilities_t);
 
 #[host]

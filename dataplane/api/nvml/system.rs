@@ -18,10 +18,10 @@ fn nvmlSystemGetProcessName(pid: c_uint, name: *mut c_char, length: c_uint);
 #[here]
 fn nvmlSystemGetHicVersion(hwbcCount: *mut c_uint, hwbcEntries: *mut nvmlHwbcEntry_t);
 
-#[host]
+#[here]
 fn nvmlSystemGetTopologyGpuSet(cpuNumber: c_uint, count: *mut c_uint, deviceArray: *mut nvmlDevice_t);
 
-#[host]
+#[here]
 fn nvmlSystemGetDriverBranch(branchInfo: *mut nvmlSystemDriverBranchInfo_t, length: c_uint);
 
 #[host]

@@ -58,9 +58,10 @@ fn cuLibraryGetModule(pMod: *mut CUmodule, library: CUlibrary);
 #[since(12000)]
 fn cuLibraryGetGlobal(dptr: *mut CUdeviceptr, bytes: *mut usize, library: CUlibrary, name: *const c_char);
 
-/// Managed memory needs page faults shared between this host and the GPU; a session has none to pass. Refused for good:
-/// the context answers the error from then on, since the runtime, which asks for a program's variables, ignores it.
-#[client]
+/// The variable's bytes are carried over to pages of the heap, which the client has at its address. Where that cannot
+/// be it is refused for good: the context answers the error from then on, since the runtime, which asks for a program's
+/// variables, ignores it.
+#[by_hand(0x0286)]
 #[since(12000)]
 fn cuLibraryGetManaged(dptr: *mut CUdeviceptr, bytes: *mut usize, library: CUlibrary, name: *const c_char);
 

@@ -1,18 +1,19 @@
-//! Managed memory.
+//! Managed memory: pages of the session's heap, as pinned memory is. Of other memory advice and prefetches are the
+//! driver's to judge.
 
-/// Managed memory needs page faults shared between this host and the GPU; a session has none to pass.
-#[refuse(CUDA_ERROR_NOT_SUPPORTED)]
+/// Memory of the session's heap, which the worker maps at the same address.
+#[client]
 #[since(6000)]
+#[creates(dptr)]
 fn cuMemAllocManaged(dptr: *mut CUdeviceptr, bytesize: usize, flags: u32);
 
-/// Managed memory needs page faults shared between this host and the GPU; a session has none to pass.
-#[refuse(CUDA_ERROR_NOT_SUPPORTED)]
+/// Whoever it is attached to, all reach it.
+#[local]
 #[since(6000)]
 #[per_thread(ptsz)]
 fn cuStreamAttachMemAsync(hStream: CUstream, dptr: CUdeviceptr, length: usize, flags: u32);
 
-/// Managed memory needs page faults shared between this host and the GPU; a session has none to pass.
-#[refuse(CUDA_ERROR_NOT_SUPPORTED)]
+#[local]
 #[since(8000)]
 fn cuMemRangeGetAttribute(
     data: *mut c_void,
@@ -22,8 +23,7 @@ fn cuMemRangeGetAttribute(
     count: usize,
 );
 
-/// Managed memory needs page faults shared between this host and the GPU; a session has none to pass.
-#[refuse(CUDA_ERROR_NOT_SUPPORTED)]
+#[local]
 #[since(8000)]
 fn cuMemRangeGetAttributes(
     data: *mut *mut c_void,
@@ -34,8 +34,8 @@ fn cuMemRangeGetAttributes(
     count: usize,
 );
 
-/// Managed memory needs page faults shared between this host and the GPU; a session has none to pass.
-#[refuse(CUDA_ERROR_NOT_SUPPORTED)]
+/// Nothing moves.
+#[local]
 #[since(13000)]
 #[per_thread(ptsz)]
 fn cuMemPrefetchBatchAsync(
@@ -49,14 +49,14 @@ fn cuMemPrefetchBatchAsync(
     hStream: CUstream,
 );
 
-/// Managed memory needs page faults shared between this host and the GPU; a session has none to pass.
-#[refuse(CUDA_ERROR_NOT_SUPPORTED)]
+/// Its content stays.
+#[local]
 #[since(13000)]
 #[per_thread(ptsz)]
 fn cuMemDiscardBatchAsync(dptrs: *mut CUdeviceptr, sizes: *mut usize, count: usize, flags: u64, hStream: CUstream);
 
-/// Managed memory needs page faults shared between this host and the GPU; a session has none to pass.
-#[refuse(CUDA_ERROR_NOT_SUPPORTED)]
+/// As the two.
+#[local]
 #[since(13000)]
 #[per_thread(ptsz)]
 fn cuMemDiscardAndPrefetchBatchAsync(
@@ -70,23 +70,27 @@ fn cuMemDiscardAndPrefetchBatchAsync(
     hStream: CUstream,
 );
 
-#[call(0x0388)]
+/// Of managed memory it is remembered and has no effect.
+#[by_hand(0x0388, client)]
 #[since(8000)]
 #[at(devPtr, count)]
 fn cuMemAdvise(devPtr: CUdeviceptr, count: usize, advice: CUmem_advise, device: CUdevice);
 
-#[call(0x0389)]
+/// As `cuMemAdvise`.
+#[by_hand(0x0389, client)]
 #[since(12020)]
 #[at(devPtr, count)]
 fn cuMemAdvise_v2(devPtr: CUdeviceptr, count: usize, advice: CUmem_advise, location: CUmemLocation);
 
-#[post(0x038a)]
+/// As `cuMemAdvise`.
+#[by_hand(0x038a, client)]
 #[since(8000)]
 #[per_thread(ptsz)]
 #[at(devPtr, count)]
 fn cuMemPrefetchAsync(devPtr: CUdeviceptr, count: usize, dstDevice: CUdevice, hStream: CUstream);
 
-#[post(0x038b)]
+/// As `cuMemAdvise`.
+#[by_hand(0x038b, client)]
 #[since(12020)]
 #[per_thread(ptsz)]
 #[at(devPtr, count)]

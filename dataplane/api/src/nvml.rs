@@ -11,7 +11,8 @@ pub struct Row {
     pub params: Vec<(String, Type)>,
 }
 
-/// By `crate::answers::NAME` of the library, or with `NVML_ERROR_NOT_SUPPORTED`, and why.
+/// By `crate::answers::NAME` of the library, or with `NVML_ERROR_NOT_SUPPORTED` or, where it is [`Answered::Setting`],
+/// `NVML_ERROR_NO_PERMISSION`, and why.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answered {
     Here,
@@ -21,7 +22,7 @@ pub enum Answered {
 }
 
 impl Answered {
-    /// Why a function is not supported; the words of the rows.
+    /// Why a function is not answered; the words of the rows.
     pub const REASONS: [(Answered, &str, &str); 3] = [
         (
             Answered::Host,

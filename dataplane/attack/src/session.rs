@@ -17,8 +17,9 @@ use orion_wire::message::graph_exec::GraphInstantiateWithFlags;
 use orion_wire::message::graph_node::GraphAddNode;
 use orion_wire::message::host_memory::{MemHostRegister, PagesOf};
 use orion_wire::message::image::Payload;
+use orion_wire::message::library::ManagedVariable;
 use orion_wire::message::memory::MemAlloc;
-use orion_wire::message::module::{ModuleGetFunction, ModuleLoadData};
+use orion_wire::message::module::{ModuleGetFunction, ModuleGetGlobal, ModuleLoadData};
 use orion_wire::message::pool::DeviceGetDefaultMemPool;
 use orion_wire::record::{Header, HeapRange, op};
 use orion_wire::{Kind, Writer};
@@ -326,6 +327,24 @@ fn made(a: &mut Arsenal, op: u16, reply: &[u8]) {
     }
 }
 
+/// A `__managed__` variable, whose bytes are carried over to the heap; where it is.
+fn managed_variable(mut call: impl FnMut(u16, &[u8]) -> Result<Vec<u8>, String>) -> Result<u64, String> {
+    let text = format!(
+        ".version 8.0\n.target sm_75\n.address_size 64\n\
+         .visible .global .attribute(.managed) .align 8 .b8 both[{MEMORY_BYTES}];\n\0"
+    );
+    let module = Handle::new(Kind::Module, 0, 1);
+    let image = Payload::Inline(Bytes::from(text.as_bytes()));
+    let load = ModuleLoadData { module: module.into(), image, options: List::default(), owner: c"".into() };
+    call(ModuleLoadData::OP, &body(&load))?;
+    let find = ModuleGetGlobal { module: module.into(), name: c"both".into() };
+    let address = first_word(&call(ModuleGetGlobal::OP, &body(&find))?);
+    let range = HeapRange { offset: address % 4096, bytes: MEMORY_BYTES }.into();
+    let shown = ManagedVariable { address: ClaimedDevice::new(address), range };
+    call(ManagedVariable::OP, &body(&shown))?;
+    Ok(address)
+}
+
 /// What a session needs to have for messages to mean something.
 fn begin(client: &mut Client, a: &mut Arsenal) -> Result<(), String> {
     let patience = Duration::from_secs(20);
@@ -339,6 +358,7 @@ fn begin(client: &mut Client, a: &mut Arsenal) -> Result<(), String> {
         let memory = call(client, MemAlloc::OP, &body(&MemAlloc { bytes: Size(MEMORY_BYTES) }))?;
         a.memory.push(first_word(&memory));
     }
+    a.memory.push(managed_variable(|op, request| call(client, op, request))?);
     let mut own = |kind: Kind, index: u32| {
         let name = Handle::new(kind, 0, index);
         a.handles.push((kind, name.0));

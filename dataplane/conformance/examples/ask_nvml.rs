@@ -112,9 +112,43 @@ fn main() {
         nvmlDeviceGetPcieLinkMaxSpeed = 5
         nvmlDeviceGetPcieSpeed = 32_000
     }
+    near_all(nvml, device, count);
+    // NVIDIA's own Python takes a system whose driver has no branch for one without NVML.
+    let mut branch = [0u8; 84];
+    assert_eq!(call!(nvml, nvmlSystemGetDriverBranch, branch.as_mut_ptr() => *mut u8, 80 => c_uint), 25);
+    branch[..4].copy_from_slice(&(84u32 | 1 << 24).to_ne_bytes());
+    assert_eq!(call!(nvml, nvmlSystemGetDriverBranch, branch.as_mut_ptr() => *mut u8, 4 => c_uint), 7);
+    assert_eq!(call!(nvml, nvmlSystemGetDriverBranch, branch.as_mut_ptr() => *mut u8, 80 => c_uint), 0);
+    assert!(text(&branch[4..]).starts_with('r'), "{}", text(&branch[4..]));
+    // As for a user who is not root.
+    assert_eq!(call!(nvml, nvmlDeviceSetComputeMode, device => Device, 0 => c_uint), 4);
     assert_eq!(call!(nvml, nvmlShutdown), 0);
     assert_eq!(call!(nvml, nvmlDeviceGetCount_v2, &mut count => *mut c_uint), 1);
     println!("PASS");
+}
+
+/// Every processor of this machine is as near to a device as any.
+fn near_all(nvml: *mut c_void, device: Device, count: c_uint) {
+    let mut set = [u64::MAX; 1024];
+    assert_eq!(
+        call!(nvml, nvmlDeviceGetCpuAffinity, device => Device, 1024 => c_uint, set.as_mut_ptr() => *mut u64),
+        0
+    );
+    // SAFETY: a plain question.
+    let processors = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
+    assert_eq!(i64::from(set.iter().map(|word| word.count_ones()).sum::<u32>()), processors);
+    for (scope, code) in [(0, 0), (1, 0), (2, 2)] {
+        let mut within = [u64::MAX; 1024];
+        let to = within.as_mut_ptr();
+        let result = call!(nvml, nvmlDeviceGetCpuAffinityWithinScope,
+            device => Device, 1024 => c_uint, to => *mut u64, scope => c_uint);
+        assert_eq!((result, scope == 2 || within == set), (code, true), "scope {scope}");
+    }
+    let mut near: c_uint = 0;
+    let nowhere: *mut Device = std::ptr::null_mut();
+    let asked = call!(nvml, nvmlSystemGetTopologyGpuSet, 0 => c_uint, &mut near => *mut c_uint, nowhere => *mut Device);
+    assert_eq!((asked, near), (0, count), "devices near a processor");
+    assert_eq!(call!(nvml, nvmlDeviceSetCpuAffinity, device => Device), 0);
 }
 
 fn all_there(nvml: *mut c_void, header: &str) {

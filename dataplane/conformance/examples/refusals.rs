@@ -1,7 +1,7 @@
-//! Asks for what Orion refuses (managed memory, and an image that is longer inside than outside) and for what the
-//! software GPU refuses (five texts that are no PTX, machine code, and a kernel with an instruction that it lacks), and
-//! ends at once. Each is worth a line on standard error, however soon the program ends, however often it asks (its
-//! argument) and whatever that descriptor is.
+//! Asks for what Orion refuses (a file of device memory, a graph that kernels are to launch, LTO-IR, an image longer
+//! inside than outside) and for what the software GPU refuses (five texts that are no PTX, machine code, and a kernel
+//! with an instruction that it lacks), and ends at once. Each is worth a line on standard error, however soon the
+//! program ends, however often it asks (its argument) and whatever that descriptor is.
 
 use std::ffi::{CStr, CString, c_void};
 use std::process::ExitCode;
@@ -43,9 +43,9 @@ fn main() -> ExitCode {
     };
     let accepted: Vec<&str> = (0..times).flat_map(|_| accepted()).collect();
     if accepted.is_empty() {
-        println!("PASS all nine were refused");
+        println!("PASS all eleven were refused");
     } else {
-        println!("FAIL {} were accepted: {:?}", accepted.len(), &accepted[..accepted.len().min(9)]);
+        println!("FAIL {} were accepted: {:?}", accepted.len(), &accepted[..accepted.len().min(11)]);
     }
     // Without waiting for anything, and without the destructors that might.
     std::process::exit(i32::from(!accepted.is_empty()))
@@ -53,10 +53,16 @@ fn main() -> ExitCode {
 
 /// What was not refused.
 fn accepted() -> Vec<&'static str> {
-    let mut managed = 0;
-    // SAFETY: a valid out pointer.
-    let refused = unsafe { sys::cuMemAllocManaged(&mut managed, 4096, 1) };
-    let mut answers = vec![("managed memory", refused)];
+    let mut file = 0i32;
+    // SAFETY: a valid out pointer, and no memory that is read.
+    let refused = unsafe {
+        let kind = sys::CUmemRangeHandleType::CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD;
+        sys::cuMemGetHandleForAddressRange((&raw mut file).cast(), 1 << 21, 1 << 21, kind, 0)
+    };
+    let mut answers = vec![("a file of device memory", refused)];
+    answers.push(("a graph that kernels launch", launched_by_kernels()));
+    let intermediate = [0x7f4e_43ed_u32, 0, 0];
+    answers.push(("LTO-IR", load(intermediate.as_ptr().cast()).0));
     for i in 0..5 {
         let text =
             CString::new(format!(".version 8.0\n.target sm_75\n.address_size 64\nrefusal{i} ;\n")).expect("no NUL");
@@ -71,6 +77,24 @@ fn accepted() -> Vec<&'static str> {
     answers.push(("machine code", in_a_context(|| load((&raw const MACHINE_CODE).cast()).0)));
     answers.push(("a kernel", in_a_context(launch)));
     answers.into_iter().filter(|(_, code)| *code == sys::CUresult::CUDA_SUCCESS).map(|(what, _)| what).collect()
+}
+
+/// The kernel would follow the handle that it is given.
+fn launched_by_kernels() -> sys::CUresult {
+    const DEVICE_LAUNCH: u64 = 4;
+    let (mut graph, mut by_flags, mut by_params) = (null_mut(), null_mut(), null_mut());
+    // SAFETY: numbers and null handles.
+    let mut params: sys::CUDA_GRAPH_INSTANTIATE_PARAMS = unsafe { std::mem::zeroed() };
+    params.flags = DEVICE_LAUNCH;
+    // SAFETY: valid out pointers, and the graph that was made.
+    unsafe {
+        assert_eq!(sys::cuGraphCreate(&mut graph, 0), sys::CUresult::CUDA_SUCCESS);
+        let first = sys::cuGraphInstantiateWithFlags(&mut by_flags, graph, DEVICE_LAUNCH);
+        let second = sys::cuGraphInstantiateWithParams(&mut by_params, graph, &mut params);
+        sys::cuGraphDestroy(graph);
+        assert_eq!(params.result_out, sys::CUgraphInstantiateResult::CUDA_GRAPH_INSTANTIATE_ERROR);
+        if first == second { first } else { sys::CUresult::CUDA_SUCCESS }
+    }
 }
 
 fn load(image: *const c_void) -> (sys::CUresult, sys::CUmodule) {

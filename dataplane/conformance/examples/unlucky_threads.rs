@@ -321,9 +321,9 @@ fn shallow() {
         }),
         ("a refusal", || {
             use_primary();
-            let mut place = 0;
-            // SAFETY: a valid out pointer.
-            let code = unsafe { driver().cuMemAllocManaged(&mut place, BYTES, CU_MEM_ATTACH_GLOBAL) };
+            let mut place = 0i32;
+            // SAFETY: a valid out pointer, and no memory that is read.
+            let code = unsafe { driver().cuMemGetHandleForAddressRange((&raw mut place).cast(), 0, BYTES, 1, 0) };
             assert_eq!(code, CUDA_ERROR_NOT_SUPPORTED);
         }),
     ];

@@ -17,7 +17,7 @@ nvml = ctypes.CDLL("libnvidia-ml.so.1")
 CODES = {*range(30), 999}
 UNINITIALIZED, INVALID_ARGUMENT = 1, 2
 # What begins and ends, what gives a text in place of a code, and what waits, or writes, as much as it is told.
-OTHER = re.compile("nvml(Init|Shutdown|ErrorString|.*EventSetWait|DeviceGetFieldValues)")
+OTHER = re.compile("nvml(Init|Shutdown|ErrorString|.*EventSetWait|DeviceGetFieldValues|DeviceGet.*Affinity)")
 
 with open(sys.argv[1], encoding="utf-8") as header:
     declared = dict(re.findall(r"DECLDIR\s+\**\s*(nvml\w+)\s*\(\s*(\w+)", header.read()))

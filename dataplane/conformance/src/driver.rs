@@ -252,6 +252,7 @@ functions! {
     fn cuLibraryGetGlobal(dptr: *mut CUdeviceptr, bytes: *mut usize, library: CUlibrary, name: *const c_char);
     fn cuLibraryGetKernel(pKernel: *mut CUkernel, library: CUlibrary, name: *const c_char);
     fn cuLibraryGetKernelCount(count: *mut c_uint, lib: CUlibrary);
+    fn cuLibraryGetManaged(dptr: *mut CUdeviceptr, bytes: *mut usize, library: CUlibrary, name: *const c_char);
     fn cuLibraryGetModule(pMod: *mut CUmodule, library: CUlibrary);
     fn cuLibraryLoadData(
         library: *mut CUlibrary, code: *const c_void, jitOptions: *mut CUjit_option, jitOptionsValues: *mut *mut c_void,
@@ -276,6 +277,7 @@ functions! {
     fn cuMemAllocPitch_v2(
         dptr: *mut CUdeviceptr, pPitch: *mut usize, WidthInBytes: usize, Height: usize, ElementSizeBytes: c_uint
     );
+    fn cuMemAdvise(devPtr: CUdeviceptr, count: usize, advice: CUmem_advise, device: CUdevice);
     fn cuMemAllocManaged(dptr: *mut CUdeviceptr, bytesize: usize, flags: c_uint);
     fn cuMemAlloc_v2(dptr: *mut CUdeviceptr, bytesize: usize);
     fn cuMemCreate(
@@ -291,6 +293,15 @@ functions! {
     );
     fn cuMemGetAllocationPropertiesFromHandle(prop: *mut CUmemAllocationProp, handle: CUmemGenericAllocationHandle);
     fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize);
+    fn cuMemPrefetchAsync(devPtr: CUdeviceptr, count: usize, dstDevice: CUdevice, hStream: CUstream);
+    fn cuMemRangeGetAttribute(
+        data: *mut c_void, dataSize: usize, attribute: CUmem_range_attribute, devPtr: CUdeviceptr, count: usize
+    );
+    fn cuMemRangeGetAttributes(
+        data: *mut *mut c_void, dataSizes: *mut usize, attributes: *mut CUmem_range_attribute, numAttributes: usize,
+        devPtr: CUdeviceptr, count: usize
+    );
+    fn cuStreamAttachMemAsync(hStream: CUstream, dptr: CUdeviceptr, length: usize, flags: c_uint);
     fn cuMemHostAlloc(pp: *mut *mut c_void, bytesize: usize, Flags: c_uint);
     fn cuMemHostGetDevicePointer_v2(pdptr: *mut CUdeviceptr, p: *mut c_void, Flags: c_uint);
     fn cuMemHostGetFlags(pFlags: *mut c_uint, p: *mut c_void);

@@ -103,10 +103,11 @@ ask(os.memfd_create("shared"))
 
 /// Answered by the shim, which never asks the driver behind it: how functions are found, NVIDIA's private tables,
 /// the entry points of the per-thread default stream, batches of 3D copies, the error log, what becomes of a forked
-/// child, and who makes the pages of a file that is registered.
+/// child, who makes the pages of a file that is registered, and what managed memory was advised of.
 const ANSWERED_BY_THE_SHIM: &str = "proc_address,batch_3d,logs,an_unknown_export_table_is_an_error,\
     the_primary_may_be_current_before_it_is_retained,the_per_thread_entry_launches,a_forked_child_is_not_initialized,\
-    its_pages_are_there_once_it_is_registered";
+    its_pages_are_there_once_it_is_registered,advice_,several_answers_at_once_about_a_range,\
+    only_managed_ranges_are_asked_about,it_may_be_attached,a_device_s_own_memory_is_not_attached";
 
 #[test]
 fn facts_hold_on_the_software_gpu_alone() {

@@ -484,10 +484,13 @@ fn nvidia_smi_shows_how_far_vgpus_are_from_each_other() {
         let words = |line: &str| line.split_whitespace().take(4).collect::<Vec<_>>().join(" ");
         rows.map(words).collect::<Vec<_>>()
     };
-    assert_eq!(matrix("2", &["--capability", "9.0"]), ["GPU0 X NV18 N/A", "GPU1 NV18 X N/A"]);
-    assert_eq!(matrix("2", &["--capability", "7.5"]), ["GPU0 X SYS N/A", "GPU1 SYS X N/A"]);
-    assert_eq!(matrix("1", &["--vgpus", "2", "--memory-limit", "512 MiB"]), ["GPU0 X PIX N/A", "GPU1 PIX X N/A"]);
-    assert_eq!(matrix("1", &[]), ["GPU0 X N/A"]);
+    // Behind the GPUs, the processors that are near: all of this machine.
+    let all = std::fs::read_to_string("/sys/devices/system/cpu/online").expect("Linux says which processors there are");
+    let pair = |link: &str| [format!("GPU0 X {link} {}", all.trim()), format!("GPU1 {link} X {}", all.trim())];
+    assert_eq!(matrix("2", &["--capability", "9.0"]), pair("NV18"));
+    assert_eq!(matrix("2", &["--capability", "7.5"]), pair("SYS"));
+    assert_eq!(matrix("1", &["--vgpus", "2", "--memory-limit", "512 MiB"]), pair("PIX"));
+    assert_eq!(matrix("1", &[])[0].split_whitespace().take(3).last(), Some(all.trim()));
 }
 
 #[test]

@@ -190,8 +190,10 @@ fn a_standard_error_that_takes_nothing_ends_no_program() {
 
 /// What is said of each refusal of the example, once: which library it is of (the program itself, here), which kernel
 /// and which instruction, as far as there are such.
-const REFUSALS: [&str; 9] = [
-    "orion: cuMemAllocManaged refused",
+const REFUSALS: [&str; 11] = [
+    "orion: cuMemGetHandleForAddressRange refused",
+    "orion: cuGraphInstantiate refused: kernels cannot launch graphs",
+    "orion: cuModuleLoadData refused: LTO-IR",
     "refusal0",
     "refusal1",
     "refusal2",
@@ -233,6 +235,48 @@ fn each_refusal_is_one_line_however_often_it_is_asked_for() {
     let mut run = Command::new(orion::built().join("orion-run"));
     run.arg("--server").arg(format!("unix:{}", socket.display())).arg("--").arg(&program).arg("500");
     says_each_refusal_once(&mut run, "500 times from a server that was there");
+}
+
+#[test]
+fn managed_variables_are_one_for_all_devices() {
+    let program = built_programs().join("managed.static");
+    for transport in ["shm", "tcp"] {
+        let output = orion::command(transport, &program, &[]).env("ORION_SOFT_DEVICES", "2").output();
+        let output = output.expect("orion-run starts");
+        let text = String::from_utf8_lossy(&output.stdout);
+        let is_right = output.status.success() && text.contains("devices: 2\n");
+        assert!(is_right, "over {transport}: {text}{}", orion::complaint(&output));
+    }
+}
+
+#[test]
+fn managed_memory_may_be_refused() {
+    let program = built_programs().join("managed.static");
+    for transport in ["shm", "tcp"] {
+        let run = |value: &str| {
+            let output = orion::command(transport, &program, &[]).env("ORION_MANAGED", value).output();
+            let output = output.expect("orion-run starts");
+            (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned(), orion::complaint(&output))
+        };
+        for value in ["", "zerocopy"] {
+            let (code, text, said) = run(value);
+            assert_eq!(code, Some(0), "{value} over {transport}: {text}{said}");
+            assert_eq!(
+                said.matches("orion: managed memory (cudaMallocManaged) lies in the host's").count(),
+                1,
+                "{said}"
+            );
+        }
+        let off = run("off");
+        // It asks for a variable first, and follows a null pointer if it is not told by an error.
+        assert!(off.0 != Some(0) && !off.1.contains("PASS"), "over {transport}: {off:?}");
+        assert!(
+            off.2.contains("orion: a managed variable refused: ") && off.2.contains("ORION_MANAGED=off"),
+            "{off:?}"
+        );
+        let bad = run("mirror");
+        assert!(bad.2.contains("ORION_MANAGED=mirror is none of zerocopy, off"), "over {transport}: {bad:?}");
+    }
 }
 
 fn says_each_refusal_once(command: &mut Command, of: &str) {

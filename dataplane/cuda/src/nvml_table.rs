@@ -53,6 +53,8 @@ pub struct Device {
     pub pcie_generation_max: i32,
     pub pcie_width: i32,
     pub pcie_width_max: i32,
+    /// Of its node's driver, as in `580.159.04`; empty where that is not known.
+    pub driver_release: [u8; 32],
 }
 
 /// Bytes of a device's memory.

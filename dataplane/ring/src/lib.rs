@@ -23,6 +23,8 @@ pub mod load;
 #[cfg(not(loom))]
 pub mod memory;
 #[cfg(not(loom))]
+pub mod once;
+#[cfg(not(loom))]
 pub mod ring;
 #[cfg(not(loom))]
 pub mod sealed;

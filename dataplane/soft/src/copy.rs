@@ -6,6 +6,7 @@ use std::ffi::c_void;
 use std::sync::Arc;
 
 use orion_cuda::sys::*;
+use orion_ring::once;
 
 use crate::api::{R, Raw};
 use crate::array::ARRAYS;
@@ -172,8 +173,13 @@ impl Copy3D {
                     None => (src.base + z * src.slice + y * src.pitch) as *const u8,
                 };
                 // SAFETY: known sides were checked against the table just above; host sides are the application's to
-                // keep valid. copy() allows overlap, which CUDA leaves undefined but must not be undefined here.
-                unsafe { std::ptr::copy(from, to, n) };
+                // keep valid. ptr::copy allows overlap, which CUDA leaves undefined but must not be undefined here.
+                unsafe {
+                    match (to as usize).wrapping_sub(from as usize) < n {
+                        true => std::ptr::copy(from, to, n),
+                        false => once::copy(from, to, n),
+                    }
+                }
             }
         }
         Ok(())

@@ -9,13 +9,22 @@ use crate::vram::{self, Kind, Range};
 
 /// Allocates charged device memory.
 pub fn allocate(c: &Context, bytes: u64, kind: Kind) -> R<Range> {
+    allocate_in(c.device, c.id, bytes, kind)
+}
+
+/// Memory that goes with no context.
+pub fn allocate_for_all(device: CUdevice, bytes: u64, kind: Kind) -> R<Range> {
+    allocate_in(device, 0, bytes, kind)
+}
+
+fn allocate_in(device: CUdevice, context: u64, bytes: u64, kind: Kind) -> R<Range> {
     if bytes == 0 {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
     let charged = bytes.checked_next_multiple_of(512).ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
-    device::charge(c.device, charged).ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
-    vram::allocate(bytes, kind, c.device, c.id).ok_or_else(|| {
-        device::refund(c.device, charged);
+    device::charge(device, charged).ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
+    vram::allocate(bytes, kind, device, context).ok_or_else(|| {
+        device::refund(device, charged);
         CUDA_ERROR_OUT_OF_MEMORY
     })
 }

@@ -3,6 +3,7 @@
 // UNSAFETY: fills memory at addresses that were checked when the work was accepted.
 
 use orion_cuda::sys::*;
+use orion_ring::once;
 
 use crate::api::R;
 use crate::vram;
@@ -58,7 +59,7 @@ impl Set {
             // SAFETY: the row is inside a live range by check().
             unsafe {
                 match self.element {
-                    1 => std::ptr::write_bytes(at as *mut u8, self.value as u8, n),
+                    1 => once::fill(at as *mut u8, self.value as u8, n),
                     2 => std::slice::from_raw_parts_mut(at as *mut u16, n).fill(self.value as u16),
                     _ => std::slice::from_raw_parts_mut(at as *mut u32, n).fill(self.value),
                 }

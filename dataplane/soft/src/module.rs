@@ -25,7 +25,7 @@ pub struct Module {
     pub context: u64,
     source: Arc<Source>,
     pub globals: HashMap<String, (u64, u64)>,
-    pub memory: Option<u64>,
+    own: Placed,
     pub functions: Vec<Arc<Function>>,
     /// Owned by a library, which unloads it.
     pub of_library: bool,
@@ -137,6 +137,8 @@ pub struct Library {
     pub ast: Arc<parse::Module>,
     pub kernels: Mutex<Vec<Arc<Kernel>>>,
     pub instances: Mutex<HashMap<u64, Arc<Module>>>,
+    /// Its managed variables, once it has an instance.
+    pub managed: Mutex<Option<Placed>>,
 }
 
 pub struct Kernel {
@@ -157,37 +159,79 @@ pub static LIBRARIES: Registry<Library> = Registry::new();
 
 pub static KERNELS: Registry<Kernel> = Registry::new();
 
-impl Module {
-    pub fn load(c: &Arc<Context>, ast: &Arc<parse::Module>, of_library: bool) -> R<Arc<Self>> {
-        let mut layout: Vec<(usize, u64)> = Vec::new();
-        let mut top = 0u64;
+/// Variables that have a place: which, and where. The memory is theirs.
+#[derive(Default)]
+pub struct Placed {
+    layout: Vec<(usize, u64)>,
+    memory: Vec<u64>,
+}
+
+impl Placed {
+    fn new(
+        ast: &parse::Module,
+        which: impl Fn(&Variable) -> bool,
+        allocate: impl FnOnce(u64) -> R<vram::Range>,
+    ) -> R<Placed> {
+        let (mut layout, mut top) = (Vec::new(), 0u64);
         for (i, v) in ast.variables.iter().enumerate() {
-            if matches!(v.space, Space::Global | Space::Const) && v.linkage != Linkage::Extern {
+            if matches!(v.space, Space::Global | Space::Const) && v.linkage != Linkage::Extern && which(v) {
                 // Variables that share a block are kept apart, so that a small overrun stays inside the gap.
                 top = top.next_multiple_of(u64::from(v.align.max(16)));
                 layout.push((i, top));
                 top += v.bytes().max(1);
             }
         }
-        let memory = if top > 0 { Some(memory::allocate(c, top, Kind::Internal)?.base) } else { None };
-        let base = memory.unwrap_or(0);
-        let globals: HashMap<String, (u64, u64)> = layout
-            .iter()
-            .map(|&(i, at)| (ast.variables[i].name.clone(), (base + at, ast.variables[i].bytes())))
-            .collect();
+        let memory = if top > 0 { vec![allocate(top)?.base] } else { Vec::new() };
+        layout.iter_mut().for_each(|(_, at)| *at += memory[0]);
+        Ok(Placed { layout, memory })
+    }
+
+    fn add(&mut self, other: Placed) {
+        self.layout.extend(other.layout);
+        self.memory.extend(other.memory);
+    }
+
+    /// Managed variables of a library, which are the same in all contexts and outlive each.
+    fn of_library(ast: &parse::Module, device: CUdevice) -> R<Placed> {
+        let placed =
+            Placed::new(ast, |v| v.is_managed, |bytes| memory::allocate_for_all(device, bytes, Kind::Managed))?;
+        let addresses = placed.layout.iter().map(|(i, at)| (ast.variables[*i].name.clone(), *at)).collect();
+        for &(i, at) in &placed.layout {
+            initialise(&ast.variables[i], at, &addresses)?;
+        }
+        Ok(placed)
+    }
+
+    pub(crate) fn give_back(&self) {
+        for range in self.memory.iter().filter_map(|base| vram::find(*base)) {
+            memory::drop_range(&range);
+        }
+    }
+}
+
+impl Module {
+    /// `shared` are the managed variables of its library, if it is one's.
+    pub fn load(c: &Arc<Context>, ast: &Arc<parse::Module>, shared: Option<&Placed>) -> R<Arc<Self>> {
+        let mut own = Placed::new(ast, |v| !v.is_managed, |bytes| memory::allocate(c, bytes, Kind::Internal))?;
+        if shared.is_none() {
+            own.add(Placed::new(ast, |v| v.is_managed, |bytes| memory::allocate(c, bytes, Kind::Managed))?);
+        }
+        let all = own.layout.iter().chain(shared.iter().flat_map(|shared| &shared.layout));
+        let globals: HashMap<String, (u64, u64)> =
+            all.map(|&(i, at)| (ast.variables[i].name.clone(), (at, ast.variables[i].bytes()))).collect();
         let mut addresses: Globals = globals.iter().map(|(n, (at, _))| (n.clone(), *at)).collect();
         for (i, f) in ast.functions.iter().enumerate() {
             addresses.insert(f.name.clone(), function_address(i));
         }
-        for &(i, at) in &layout {
-            initialise(&ast.variables[i], base + at, &addresses)?;
+        for &(i, at) in &own.layout {
+            initialise(&ast.variables[i], at, &addresses)?;
         }
         let source = Arc::new(Source::new(ast.clone(), addresses));
         let m = Arc::new_cyclic(|me: &Weak<Self>| Self {
             context: c.id,
             source: source.clone(),
             globals,
-            memory,
+            own,
             functions: (0u32..)
                 .zip(&ast.functions)
                 .filter(|(_, f)| f.is_entry)
@@ -203,7 +247,7 @@ impl Module {
                     })
                 })
                 .collect(),
-            of_library,
+            of_library: shared.is_some(),
         });
         MODULES.add::<CUmod_st>(&m);
         for f in &m.functions {
@@ -217,9 +261,7 @@ impl Module {
         for f in &self.functions {
             FUNCTIONS.remove(Arc::as_ptr(f).cast_mut());
         }
-        if let Some(r) = self.memory.and_then(vram::find) {
-            memory::drop_range(&r);
-        }
+        self.own.give_back();
     }
 
     pub(crate) fn function(&self, name: &str) -> R<Arc<Function>> {
@@ -263,7 +305,11 @@ impl Library {
         if let Some(m) = map.get(&c.id) {
             return Ok(m.clone());
         }
-        let m = Module::load(c, &self.ast, true)?;
+        let mut managed = self.managed.lock().map_err(|_| CUDA_ERROR_UNKNOWN)?;
+        if managed.is_none() {
+            *managed = Some(Placed::of_library(&self.ast, c.device)?);
+        }
+        let m = Module::load(c, &self.ast, managed.as_ref())?;
         for (k, f) in self.kernels.lock().map_err(|_| CUDA_ERROR_UNKNOWN)?.iter().zip(&m.functions) {
             let max = k.dynamic_shared_max.load(Ordering::Relaxed);
             if max >= 0 {

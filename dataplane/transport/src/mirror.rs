@@ -27,7 +27,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::{Duration, Instant};
 
-use orion_ring::Heap;
+use orion_ring::{Heap, once};
 use orion_wire::message::carrier::{HeapPatch, PatchHead, PatchRun};
 use orion_wire::message::field::{Field, Rest};
 use orion_wire::record::HeapRange;
@@ -434,7 +434,7 @@ impl Mirror {
             u64::from_le_bytes(std::array::from_fn(|i| byte(i as u64).unwrap_or(0)))
         });
         // SAFETY: `at` gave as many writable bytes, and the source is a slice of this process's own.
-        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) };
+        unsafe { once::copy(from.as_ptr(), to, from.len()) };
         Ok(())
     }
 

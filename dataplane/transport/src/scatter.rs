@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 
-use orion_ring::{Heap, Producer};
+use orion_ring::{Heap, Producer, once};
 use orion_wire::Fault;
 use orion_wire::record::HeapRange;
 
@@ -55,16 +55,45 @@ pub enum Blocked {
 }
 
 const IN_PLACE_BYTES_MIN: usize = 16 << 10;
+/// What a program may take for one number: it arrives whole, however the stream is cut, as a GPU writes it.
+const NUMBER_BYTES: usize = 8;
 
 enum State {
-    Header { have: usize, bytes: [u8; STREAM_HEADER_BYTES] },
-    Ring { index: usize, left: usize },
-    Heap { offset: u64, left: usize },
-    Barrier { have: usize, len: usize, bytes: [u8; LANES_MAX * 8] },
-    Patch { len: usize, bytes: Vec<u8> },
-    Taken { up_to: u64 },
-    Settled { command: u64 },
-    Shown { offset: u64, have: usize, bytes: [u8; SHOWN_BODY_BYTES] },
+    Header {
+        have: usize,
+        bytes: [u8; STREAM_HEADER_BYTES],
+    },
+    Ring {
+        index: usize,
+        left: usize,
+    },
+    /// Of `left` bytes the first `have`, of a number that is not all here yet, wait in `bytes`.
+    Heap {
+        offset: u64,
+        left: usize,
+        have: usize,
+        bytes: [u8; NUMBER_BYTES],
+    },
+    Barrier {
+        have: usize,
+        len: usize,
+        bytes: [u8; LANES_MAX * 8],
+    },
+    Patch {
+        len: usize,
+        bytes: Vec<u8>,
+    },
+    Taken {
+        up_to: u64,
+    },
+    Settled {
+        command: u64,
+    },
+    Shown {
+        offset: u64,
+        have: usize,
+        bytes: [u8; SHOWN_BODY_BYTES],
+    },
 }
 
 /// What a device of this side's reads of the other's.
@@ -178,27 +207,29 @@ impl Scatter {
                     *left -= n;
                     from = &from[n..];
                 }
-                State::Heap { offset, left } => {
-                    if from.is_empty() {
-                        return Ok((offered, None));
-                    }
-                    let n = from.len().min(*left);
-                    let keeps = self.listener.filter(|listener| (listener.keeps)(*offset, n as u64));
-                    match keeps {
-                        Some(listener) => (listener.write)(*offset, &from[..n])?,
-                        None => {
-                            let to = self.heap.at(*offset, n as u64);
-                            let to = to.ok_or(Fault("range outside the session's host heap"))?;
-                            // SAFETY: `at` gave `n` writable bytes; `from` is this process's own buffer.
-                            unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to, n) };
-                            if let Some(listener) = self.listener {
-                                (listener.arrived)(*offset, n as u64);
-                            }
+                State::Heap { offset, left, have, bytes } => {
+                    let (at, rest) = (*offset as usize % NUMBER_BYTES, *left);
+                    // The number that has begun, or as many whole ones as there are.
+                    let begun = (NUMBER_BYTES - at).min(rest);
+                    let whole = match from.len().min(rest) {
+                        all if all == rest => all,
+                        some => ((at + some) / NUMBER_BYTES * NUMBER_BYTES).saturating_sub(at),
+                    };
+                    if *have > 0 || whole == 0 {
+                        let n = from.len().min(begun - *have);
+                        bytes[*have..*have + n].copy_from_slice(&from[..n]);
+                        *have += n;
+                        from = &from[n..];
+                        if *have < begun {
+                            return Ok((offered, None));
                         }
+                        land(&self.heap, self.listener, *offset, &bytes[..begun])?;
+                        (*offset, *left, *have) = (*offset + begun as u64, rest - begun, 0);
+                    } else {
+                        land(&self.heap, self.listener, *offset, &from[..whole])?;
+                        (*offset, *left) = (*offset + whole as u64, rest - whole);
+                        from = &from[whole..];
                     }
-                    *offset += n as u64;
-                    *left -= n;
-                    from = &from[n..];
                 }
                 State::Barrier { have, len, bytes } => {
                     let n = from.len().min(*len - *have);
@@ -274,7 +305,7 @@ impl Scatter {
                 if let Some(listener) = self.listener {
                     (listener.arriving)(header.offset, len as u64);
                 }
-                State::Heap { offset: header.offset, left: len }
+                State::Heap { offset: header.offset, left: len, have: 0, bytes: [0; NUMBER_BYTES] }
             }
             Frame::Patch if self.listener.is_some() => State::Patch { len, bytes: Vec::with_capacity(len) },
             Frame::Patch => return Err(Fault("patch for somebody who keeps no memory in step")),
@@ -312,11 +343,12 @@ impl Scatter {
     }
 
     /// Where the next bytes of the stream belong if that is the heap and there are many: the kernel may put them there
-    /// itself. Fewer are better received together with what follows them.
+    /// itself. Fewer are better received together with what follows them. Numbers inside of so many arrive as the
+    /// network cuts them.
     /// [`Self::received_in_place`] has to be told how many it did.
     pub fn in_place(&self) -> Option<(*mut u8, usize)> {
         match self.state {
-            State::Heap { offset, left }
+            State::Heap { offset, left, have: 0, .. }
                 if left >= IN_PLACE_BYTES_MIN
                     && self.listener.is_none_or(|listener| !(listener.keeps)(offset, left as u64)) =>
             {
@@ -327,7 +359,7 @@ impl Scatter {
     }
 
     pub fn received_in_place(&mut self, n: usize) {
-        if let State::Heap { offset, left } = &mut self.state {
+        if let State::Heap { offset, left, .. } = &mut self.state {
             assert!(n <= *left, "more bytes received in place than were asked for");
             if let Some(listener) = self.listener {
                 (listener.arrived)(*offset, n as u64);
@@ -342,6 +374,21 @@ impl Scatter {
     pub fn is_between_frames(&self) -> bool {
         matches!(self.state, State::Header { have: 0, .. })
     }
+}
+
+/// Puts bytes where they belong in the heap.
+fn land(heap: &Heap, listener: Option<Listener>, offset: u64, from: &[u8]) -> Result<(), Fault> {
+    let bytes = from.len() as u64;
+    if let Some(listener) = listener.filter(|listener| (listener.keeps)(offset, bytes)) {
+        return (listener.write)(offset, from);
+    }
+    let to = heap.at(offset, bytes).ok_or(Fault("range outside the session's host heap"))?;
+    // SAFETY: `at` gave as many writable bytes; `from` is this process's own buffer.
+    unsafe { once::copy(from.as_ptr(), to, from.len()) };
+    if let Some(listener) = listener {
+        (listener.arrived)(offset, bytes);
+    }
+    Ok(())
 }
 
 fn targets(bytes: &[u8; LANES_MAX * 8]) -> [u64; LANES_MAX] {
@@ -385,6 +432,37 @@ mod tests {
             // SAFETY: nobody else has the heap.
             let heap = unsafe { std::slice::from_raw_parts(s.heap.at(4096, 5000).unwrap(), 5000) };
             assert!(heap.iter().all(|b| *b == 2));
+        }
+    }
+
+    #[test]
+    fn numbers_arrive_whole_however_the_stream_is_cut() {
+        for (offset, bytes, cut) in (0..9)
+            .flat_map(|at| [1, 2, 4, 8, 9, 16, 21, 64].map(|n| (4096 + at, n)))
+            .flat_map(|(at, n)| [1, 3, 5, 8, 13, 40].map(|cut| (at, n, cut)))
+        {
+            let memory = Memory::create(Layout { heap_bytes: 1 << 20 }).unwrap();
+            let mut s = scatter(&memory);
+            let body: Vec<u8> = (1..=bytes as u8).collect();
+            let stream = [frame(Frame::Heap, offset, &body), frame(Frame::Event, 0, &[3; 24])].concat();
+            let heap = s.heap;
+            // SAFETY: nobody else has the heap.
+            let now = || unsafe { std::slice::from_raw_parts(heap.at(4096, 80).unwrap(), 80) }.to_vec();
+            for piece in stream.chunks(cut) {
+                assert_eq!(s.feed(piece, &LaneCounts::default()), Ok((piece.len(), None)));
+                for word in (0..80).step_by(NUMBER_BYTES) {
+                    let is_of_it = |at: usize| (offset..offset + bytes).contains(&(4096 + at as u64));
+                    let there =
+                        (word..word + NUMBER_BYTES).filter(|at| is_of_it(*at)).filter(|at| now()[*at] != 0).count();
+                    let all = (word..word + NUMBER_BYTES).filter(|at| is_of_it(*at)).count();
+                    assert!(
+                        there == 0 || there == all,
+                        "{there} of {all} bytes at {word}: {bytes} to {offset} by {cut}"
+                    );
+                }
+            }
+            assert_eq!(now()[offset as usize - 4096..][..bytes as usize], body);
+            assert!(s.is_between_frames());
         }
     }
 

@@ -12,7 +12,7 @@
 //! * `CUDA_INJECTION64_PATH`: would load a library into the worker.
 //! * `CUDA_MPS_…`, `CUDA_DISABLE_PERF_BOOST`: how the server shares and clocks its GPUs is its operator's business.
 //! * `CUDA_DEVICE_WAITS_ON_EXCEPTION`, `CUDA_ENABLE_…`: ask for a debugger on the server.
-//! * `CUDA_MANAGED_FORCE_DEVICE_ALLOC`: there is no managed memory.
+//! * `CUDA_MANAGED_FORCE_DEVICE_ALLOC`: managed memory is the host's.
 
 use crate::Fault;
 

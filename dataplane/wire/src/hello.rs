@@ -241,7 +241,12 @@ pub struct Device {
     /// `cuMemGetAllocationGranularity` minimum and recommended for plain device memory.
     pub granularity: (u64, u64),
     pub pcie: PcieLink,
+    /// Of its node's driver, as in `580.159.04`; empty where that is not known.
+    pub driver_release: String,
 }
+
+/// What is longer is none.
+pub const RELEASE_BYTES_MAX: usize = 31;
 
 /// How a device is joined to its own machine; zeros where that is not known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -355,6 +360,7 @@ pub(crate) fn put_device(w: &mut Vec<u8>, d: &Device) {
     w.word(d.granularity.0);
     w.word(d.granularity.1);
     w.word(d.pcie.word());
+    w.bytes(d.driver_release.as_bytes());
 }
 
 pub(crate) fn get_device(r: &mut Reader<'_>) -> Result<Device, Fault> {
@@ -376,6 +382,7 @@ pub(crate) fn get_device(r: &mut Reader<'_>) -> Result<Device, Fault> {
         limits,
         granularity: (r.word()?, r.word()?),
         pcie: PcieLink::of(r.word()?),
+        driver_release: r.text()?.to_owned(),
     })
 }
 
@@ -451,6 +458,7 @@ mod tests {
                 limits: vec![(0, 1024)],
                 granularity: (2 << 20, 2 << 20),
                 pcie: PcieLink { generation: 1, generation_max: 5, width: 8, width_max: 16 },
+                driver_release: "580.159.04".into(),
             }],
             peer_access: vec![0],
             memory_bytes: 1,

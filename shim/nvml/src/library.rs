@@ -181,12 +181,21 @@ fn say(text: &str) {
 
 /// Functions that are not answered say so to who wants to know: libraries try many and do without them.
 pub fn not_supported(name: &'static str) -> nvmlReturn_t {
+    not_done(name, "not supported", NVML_ERROR_NOT_SUPPORTED)
+}
+
+/// What only root may do where the driver is is not a tenant's to do; programs go on without it as other users' do.
+pub fn not_permitted(name: &'static str) -> nvmlReturn_t {
+    not_done(name, "the operator's to do", NVML_ERROR_NO_PERMISSION)
+}
+
+fn not_done(name: &'static str, why: &str, code: nvmlReturn_t) -> nvmlReturn_t {
     if let Err(code) = initialized() {
         return code;
     }
     static VERBOSE: OnceLock<bool> = OnceLock::new();
     if *VERBOSE.get_or_init(|| std::env::var_os("ORION_VERBOSE").is_some_and(|v| !v.is_empty() && v != "0")) {
-        say(&format!("{name} is not supported"));
+        say(&format!("{name} is {why}"));
     }
-    NVML_ERROR_NOT_SUPPORTED
+    code
 }

@@ -132,6 +132,27 @@ pub struct nvmlPciInfoExt_t {
 
 pub const NVML_PCI_INFO_EXT_V1: c_uint = size_of::<nvmlPciInfoExt_t>() as c_uint | 1 << 24;
 
+pub type nvmlAffinityScope_t = c_uint;
+pub const NVML_AFFINITY_SCOPE_SOCKET: nvmlAffinityScope_t = 1;
+
+#[repr(C)]
+pub struct nvmlDeviceCapabilities_t {
+    pub version: c_uint,
+    pub capMask: c_uint,
+}
+
+pub const NVML_DEVICE_CAPABILITIES_V1: c_uint = size_of::<nvmlDeviceCapabilities_t>() as c_uint | 1 << 24;
+
+pub const NVML_BRANCH_CHARACTERS: usize = 80;
+
+#[repr(C)]
+pub struct nvmlSystemDriverBranchInfo_t {
+    pub version: c_uint,
+    pub branch: [c_char; NVML_BRANCH_CHARACTERS],
+}
+
+pub const NVML_SYSTEM_DRIVER_BRANCH_INFO_V1: c_uint = size_of::<nvmlSystemDriverBranchInfo_t>() as c_uint | 1 << 24;
+
 /// In letters or in bytes.
 #[repr(C)]
 pub struct nvmlUUID_t {

@@ -82,22 +82,26 @@ pub unsafe fn cuMemFreeHost(p: *mut c_void) -> CUresult {
             return Ok(());
         }
         let gone = state().addresses.remove_if(p as u64, |r| r.kind == MemoryKind::PinnedHost);
-        let gone = gone.ok_or(CUDA_ERROR_INVALID_VALUE)?;
-        let range = HeapRange { offset: gone.owner, bytes: gone.bytes.next_multiple_of(PAGE) };
-        in_step::freed(s, &gone, range);
-        s.on_the_way.freed(range);
-        let registered_alone = gone.bytes > BLOCK / 2;
-        s.host_memory.freed.lock().insert(range.offset, registered_alone);
-        let q = MemFreeHost { range: range.into(), registered_alone };
-        match poison::of(crate::state::context::current()) {
-            None => posted(post(MemFreeHost::OP, |w| q.encode(w))),
-            // A broken context answers its error, but the memory comes back.
-            Some(code) => {
-                post_to(s, MemFreeHost::OP, |w| q.encode(w));
-                Err(code)
-            }
-        }
+        free_in_heap(s, &gone.ok_or(CUDA_ERROR_INVALID_VALUE)?)
     })())
+}
+
+/// Gives back pages of the heap that were an allocation's, which nobody finds any more.
+pub fn free_in_heap(s: &'static Session, gone: &Range) -> Result<(), CUresult> {
+    let range = HeapRange { offset: gone.owner, bytes: gone.bytes.next_multiple_of(PAGE) };
+    in_step::freed(s, gone, range);
+    s.on_the_way.freed(range);
+    let registered_alone = gone.bytes > BLOCK / 2;
+    s.host_memory.freed.lock().insert(range.offset, registered_alone);
+    let q = MemFreeHost { range: range.into(), registered_alone };
+    match poison::of(crate::state::context::current()) {
+        None => posted(post(MemFreeHost::OP, |w| q.encode(w))),
+        // A broken context answers its error, but the memory comes back.
+        Some(code) => {
+            post_to(s, MemFreeHost::OP, |w| q.encode(w));
+            Err(code)
+        }
+    }
 }
 
 /// Flags of pinned and registered memory.
@@ -106,7 +110,7 @@ pub unsafe fn cuMemFreeHost(p: *mut c_void) -> CUresult {
 /// As CUDA's `cuMemHostGetFlags`.
 pub unsafe fn cuMemHostGetFlags(out: *mut u32, p: *mut c_void) -> CUresult {
     let answer = session().and_then(|_| match state().addresses.find(p as u64) {
-        Some(r) if !r.is_device() => Ok(r.flags),
+        Some(r) if r.is_host() => Ok(r.flags),
         _ => Err(CUDA_ERROR_INVALID_VALUE),
     });
     // SAFETY: the caller's promise.
@@ -122,7 +126,7 @@ pub unsafe fn cuMemHostGetDevicePointer_v2(out: *mut CUdeviceptr, p: *mut c_void
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         let range = match state().addresses.find(p as u64) {
-            Some(r) if !r.is_device() => r,
+            Some(r) if r.is_host() => r,
             _ => {
                 // SAFETY: not null, and valid by the caller's promise; the driver writes 0 too.
                 unsafe { out.write(0) };

@@ -10,13 +10,12 @@ use orion_wire::handle::{Handle, Kind};
 use crate::answer::write;
 use crate::api::execution::{cuFuncGetName, cuFuncGetParamInfo};
 use crate::objects::function::{function, set_cache_config};
-use crate::objects::module::{file, find, global, load, loaded, module_of, name_of, names, unload, write_global};
+use crate::objects::module::{file, find, global, load, module_of, name_of, names, unload, write_global};
 use crate::objects::{image, owner};
-use crate::report::refuse;
 use crate::session::attached::session;
 use crate::session::context::current_active;
-use crate::session::{device, poison};
-use crate::state::{context, jit};
+use crate::session::device;
+use crate::state::jit;
 
 /// # Safety
 /// As CUDA's `cuKernelGetAttribute`.
@@ -156,39 +155,18 @@ pub unsafe fn cuLibraryLoadFromFile(
     unsafe { write(library, answer) }
 }
 
-/// The runtime asks for a program's `__managed__` variables before its first kernel, and ignores what it is answered:
-/// the kernel would run, on a variable that the host does not see, and the host would follow a null pointer. So this
-/// ends the context, and the launch is what fails.
-///
 /// # Safety
 /// As CUDA's `cuLibraryGetManaged`.
 pub unsafe fn cuLibraryGetManaged(
-    dptr: *mut CUdeviceptr,
-    _bytes: *mut usize,
+    address: *mut CUdeviceptr,
+    size: *mut usize,
     library: CUlibrary,
     name: *const c_char,
 ) -> CUresult {
-    let answer = (|| {
-        loaded(library as u64)?;
-        // SAFETY: the caller's promise.
-        let name = unsafe { name_of(name) }?.to_string_lossy();
-        refuse::refused(
-            "cuLibraryGetManaged",
-            &format!(
-                "{name} is a __managed__ variable, and managed memory needs page faults shared between this host and \
-                 the GPU; use a __device__ variable and cudaMemcpyToSymbol"
-            ),
-        );
-        match context::current() {
-            // It asks before it has made a context its own, and will use a device's primary one.
-            0 => (0..device::facts()?.devices.len() as u32)
-                .for_each(|d| poison::end(Handle::primary_context(d).0, CUDA_ERROR_NOT_SUPPORTED)),
-            current => poison::end(current, CUDA_ERROR_NOT_SUPPORTED),
-        }
-        Err(CUDA_ERROR_NOT_SUPPORTED)
-    })();
     // SAFETY: the caller's promise.
-    unsafe { write(dptr, answer) }
+    let answer = unsafe { name_of(name) }.and_then(|n| global(library as u64, n, true));
+    // SAFETY: the caller's promise.
+    unsafe { write_global(address, size, answer) }
 }
 
 /// # Safety
@@ -255,7 +233,7 @@ pub unsafe fn cuLibraryGetGlobal(
     name: *const c_char,
 ) -> CUresult {
     // SAFETY: the caller's promise.
-    let answer = unsafe { name_of(name) }.and_then(|n| global(library as u64, n));
+    let answer = unsafe { name_of(name) }.and_then(|n| global(library as u64, n, false));
     // SAFETY: the caller's promise.
     unsafe { write_global(address, size, answer) }
 }

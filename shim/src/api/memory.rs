@@ -8,6 +8,7 @@ use orion_wire::message::field::Size;
 use orion_wire::message::memory::{MemAlloc, MemAllocPitch, MemAllocPitchReply, MemAllocReply, MemFree};
 
 use crate::answer::{code, write};
+use crate::api::managed;
 use crate::objects::memory::free_and_total;
 use crate::session::attached::session;
 use crate::session::call::call;
@@ -90,6 +91,9 @@ pub unsafe fn cuMemFree_v2(address: CUdeviceptr) -> CUresult {
     let Some(range) = state().addresses.find(address).filter(|range| range.base == address) else {
         return CUDA_ERROR_INVALID_VALUE;
     };
+    if range.kind == MemoryKind::Managed {
+        return managed::free(&range);
+    }
     let q = MemFree { address: ClaimedDevice::new(address) };
     match call(MemFree::OP, |w| q.encode(w), |_| Ok(())) {
         Ok(()) => {

@@ -39,7 +39,7 @@ fn memset_here(op: u16, to: CUdeviceptr, bytes: usize, align: u64, encode: impl 
         if bytes == 0 {
             return Ok(());
         }
-        in_step::before_access(s, to);
+        in_step::before_access(s, to)?;
         post_or_call(op, is_settable(s, to, bytes, align), encode)
     });
     answer.err().unwrap_or(CUDA_SUCCESS)

@@ -28,6 +28,7 @@ pub mod ipc;
 pub mod library;
 pub mod link;
 pub mod log;
+pub mod managed;
 pub mod memory;
 pub mod memset;
 pub mod module;

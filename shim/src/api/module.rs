@@ -116,7 +116,7 @@ pub unsafe fn cuModuleGetGlobal_v2(
     name: *const c_char,
 ) -> CUresult {
     // SAFETY: the caller's promise.
-    let answer = unsafe { name_of(name) }.and_then(|n| global(module as u64, n));
+    let answer = unsafe { name_of(name) }.and_then(|n| global(module as u64, n, false));
     // SAFETY: the caller's promise.
     unsafe { write_global(address, size, answer) }
 }

@@ -53,7 +53,7 @@ pub unsafe fn cuPointerGetAttribute(data: *mut c_void, attribute: CUpointer_attr
         // SAFETY: not null; the caller's place for this attribute.
         unsafe { value.write(data) };
         let absent = match attribute {
-            CU_POINTER_ATTRIBUTE_HOST_POINTER => range.is_device(),
+            CU_POINTER_ATTRIBUTE_HOST_POINTER => range.is_device() && !range.is_managed(),
             CU_POINTER_ATTRIBUTE_DEVICE_POINTER => range.device_pointer == 0,
             _ => false,
         };
@@ -98,14 +98,14 @@ pub fn known(r: &Range, attribute: CUpointer_attribute, ptr: u64) -> Option<Valu
     Some(match attribute {
         CU_POINTER_ATTRIBUTE_CONTEXT => Word(r.context),
         CU_POINTER_ATTRIBUTE_MEMORY_TYPE => {
-            Int(if r.is_device() { CU_MEMORYTYPE_DEVICE } else { CU_MEMORYTYPE_HOST } as i32)
+            Int(if r.is_host() { CU_MEMORYTYPE_HOST } else { CU_MEMORYTYPE_DEVICE } as i32)
         }
         CU_POINTER_ATTRIBUTE_DEVICE_POINTER if r.device_pointer == 0 => Word(0),
         CU_POINTER_ATTRIBUTE_DEVICE_POINTER => Word(r.device_pointer + offset),
-        CU_POINTER_ATTRIBUTE_HOST_POINTER => Word(if r.is_device() { 0 } else { ptr }),
+        CU_POINTER_ATTRIBUTE_HOST_POINTER => Word(if r.is_device() && !r.is_managed() { 0 } else { ptr }),
         CU_POINTER_ATTRIBUTE_SYNC_MEMOPS => flag(r.is_device() || r.sync_memops),
         CU_POINTER_ATTRIBUTE_BUFFER_ID => Word(r.id),
-        CU_POINTER_ATTRIBUTE_IS_MANAGED => Int(0),
+        CU_POINTER_ATTRIBUTE_IS_MANAGED => flag(r.is_managed()),
         CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL => Int(r.device as i32),
         CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE => flag(r.kind == MemoryKind::Device && gives_handles(r)),
         CU_POINTER_ATTRIBUTE_RANGE_START_ADDR => Word(reserved(r).0),

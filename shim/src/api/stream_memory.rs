@@ -18,7 +18,9 @@ fn one(addr: CUdeviceptr, bytes: usize, value: u64, op: u16, encode: impl FnOnce
     match session() {
         Ok(s) => {
             note_words(s, &value.to_le_bytes());
-            before_flag(s, addr, bytes as u64);
+            if let Err(code) = before_flag(s, addr, bytes as u64) {
+                return code;
+            }
         }
         Err(code) => return code,
     }
@@ -63,7 +65,7 @@ unsafe fn several<'a>(count: u32, operations: *const CUstreamBatchMemOpParams) -
     for i in 0..count {
         // SAFETY: the caller's promise; all of an operation's bytes belong to `pad`.
         let operation = unsafe { &(*operations.add(i)).pad };
-        note(s, operation);
+        note(s, operation)?;
         operation.iter().for_each(|word| note_words(s, &word.to_le_bytes()));
     }
     before_launch(s);

@@ -14090,11 +14090,8 @@ mod plain {
 
     #[inline(never)]
     pub unsafe extern "C" fn cuMemAllocManaged(dptr: *mut CUdeviceptr, bytesize: usize, flags: c_uint) -> CUresult {
-        refuse::refused(
-            "cuMemAllocManaged",
-            "Managed memory needs page faults shared between this host and the GPU; a session has none to pass.",
-        );
-        CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::api::managed::cuMemAllocManaged(dptr, bytesize, flags) }
     }
 
     #[inline(never)]
@@ -14104,11 +14101,8 @@ mod plain {
         length: usize,
         flags: c_uint,
     ) -> CUresult {
-        refuse::refused(
-            "cuStreamAttachMemAsync",
-            "Managed memory needs page faults shared between this host and the GPU; a session has none to pass.",
-        );
-        CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::api::managed::cuStreamAttachMemAsync(hStream, dptr, length, flags) }
     }
 
     #[inline(never)]
@@ -14118,11 +14112,8 @@ mod plain {
         length: usize,
         flags: c_uint,
     ) -> CUresult {
-        refuse::refused(
-            "cuStreamAttachMemAsync",
-            "Managed memory needs page faults shared between this host and the GPU; a session has none to pass.",
-        );
-        CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller's promises are the same.
+        unsafe { cuStreamAttachMemAsync(per_thread(hStream), dptr, length, flags) }
     }
 
     #[inline(never)]
@@ -14133,11 +14124,8 @@ mod plain {
         devPtr: CUdeviceptr,
         count: usize,
     ) -> CUresult {
-        refuse::refused(
-            "cuMemRangeGetAttribute",
-            "Managed memory needs page faults shared between this host and the GPU; a session has none to pass.",
-        );
-        CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::api::managed::cuMemRangeGetAttribute(data, dataSize, attribute, devPtr, count) }
     }
 
     #[inline(never)]
@@ -14149,11 +14137,10 @@ mod plain {
         devPtr: CUdeviceptr,
         count: usize,
     ) -> CUresult {
-        refuse::refused(
-            "cuMemRangeGetAttributes",
-            "Managed memory needs page faults shared between this host and the GPU; a session has none to pass.",
-        );
-        CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller's promises are the same.
+        unsafe {
+            crate::api::managed::cuMemRangeGetAttributes(data, dataSizes, attributes, numAttributes, devPtr, count)
+        }
     }
 
     #[inline(always)]
@@ -14167,11 +14154,19 @@ mod plain {
         flags: c_ulonglong,
         hStream: CUstream,
     ) -> CUresult {
-        refuse::refused(
-            "cuMemPrefetchBatchAsync",
-            "Managed memory needs page faults shared between this host and the GPU; a session has none to pass.",
-        );
-        CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller's promises are the same.
+        unsafe {
+            crate::api::managed::cuMemPrefetchBatchAsync(
+                dptrs,
+                sizes,
+                count,
+                prefetchLocs,
+                prefetchLocIdxs,
+                numPrefetchLocs,
+                flags,
+                hStream,
+            )
+        }
     }
 
     #[inline(always)]
@@ -14185,11 +14180,19 @@ mod plain {
         flags: c_ulonglong,
         hStream: CUstream,
     ) -> CUresult {
-        refuse::refused(
-            "cuMemPrefetchBatchAsync",
-            "Managed memory needs page faults shared between this host and the GPU; a session has none to pass.",
-        );
-        CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller's promises are the same.
+        unsafe {
+            cuMemPrefetchBatchAsync(
+                dptrs,
+                sizes,
+                count,
+                prefetchLocs,
+                prefetchLocIdxs,
+                numPrefetchLocs,
+                flags,
+                per_thread(hStream),
+            )
+        }
     }
 
     #[inline(never)]
@@ -14200,11 +14203,8 @@ mod plain {
         flags: c_ulonglong,
         hStream: CUstream,
     ) -> CUresult {
-        refuse::refused(
-            "cuMemDiscardBatchAsync",
-            "Managed memory needs page faults shared between this host and the GPU; a session has none to pass.",
-        );
-        CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::api::managed::cuMemDiscardBatchAsync(dptrs, sizes, count, flags, hStream) }
     }
 
     #[inline(never)]
@@ -14215,11 +14215,8 @@ mod plain {
         flags: c_ulonglong,
         hStream: CUstream,
     ) -> CUresult {
-        refuse::refused(
-            "cuMemDiscardBatchAsync",
-            "Managed memory needs page faults shared between this host and the GPU; a session has none to pass.",
-        );
-        CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller's promises are the same.
+        unsafe { cuMemDiscardBatchAsync(dptrs, sizes, count, flags, per_thread(hStream)) }
     }
 
     #[inline(always)]
@@ -14233,11 +14230,19 @@ mod plain {
         flags: c_ulonglong,
         hStream: CUstream,
     ) -> CUresult {
-        refuse::refused(
-            "cuMemDiscardAndPrefetchBatchAsync",
-            "Managed memory needs page faults shared between this host and the GPU; a session has none to pass.",
-        );
-        CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller's promises are the same.
+        unsafe {
+            crate::api::managed::cuMemDiscardAndPrefetchBatchAsync(
+                dptrs,
+                sizes,
+                count,
+                prefetchLocs,
+                prefetchLocIdxs,
+                numPrefetchLocs,
+                flags,
+                hStream,
+            )
+        }
     }
 
     #[inline(always)]
@@ -14251,11 +14256,19 @@ mod plain {
         flags: c_ulonglong,
         hStream: CUstream,
     ) -> CUresult {
-        refuse::refused(
-            "cuMemDiscardAndPrefetchBatchAsync",
-            "Managed memory needs page faults shared between this host and the GPU; a session has none to pass.",
-        );
-        CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller's promises are the same.
+        unsafe {
+            cuMemDiscardAndPrefetchBatchAsync(
+                dptrs,
+                sizes,
+                count,
+                prefetchLocs,
+                prefetchLocIdxs,
+                numPrefetchLocs,
+                flags,
+                per_thread(hStream),
+            )
+        }
     }
 
     #[inline(never)]
@@ -14265,9 +14278,8 @@ mod plain {
         advice: CUmem_advise,
         device: CUdevice,
     ) -> CUresult {
-        let q = calls::cuMemAdvise { devPtr: ClaimedDevice::new(devPtr), count, advice, device };
-        let result = call(ops::CU_MEM_ADVISE, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)).unwrap_or_else(|code| code);
-        result
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::api::managed::cuMemAdvise(devPtr, count, advice, device) }
     }
 
     #[inline(never)]
@@ -14277,11 +14289,8 @@ mod plain {
         advice: CUmem_advise,
         location: CUmemLocation,
     ) -> CUresult {
-        // SAFETY: checked above where it may not be null; the caller vouches for its size.
-        let sent_location = unsafe { bytes_at((&raw const location).cast(), size_of::<CUmemLocation>()) };
-        let q = calls::cuMemAdvise_v2 { devPtr: ClaimedDevice::new(devPtr), count, advice, location: sent_location };
-        let result = call(ops::CU_MEM_ADVISE_V2, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)).unwrap_or_else(|code| code);
-        result
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::api::managed::cuMemAdvise_v2(devPtr, count, advice, location) }
     }
 
     #[inline(never)]
@@ -14291,10 +14300,8 @@ mod plain {
         dstDevice: CUdevice,
         hStream: CUstream,
     ) -> CUresult {
-        let q =
-            calls::cuMemPrefetchAsync { devPtr: ClaimedDevice::new(devPtr), count, dstDevice, hStream: hStream as u64 };
-        let result = post(ops::CU_MEM_PREFETCH_ASYNC, |w| q.encode(w));
-        result
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::api::managed::cuMemPrefetchAsync(devPtr, count, dstDevice, hStream) }
     }
 
     #[inline(never)]
@@ -14316,17 +14323,8 @@ mod plain {
         flags: c_uint,
         hStream: CUstream,
     ) -> CUresult {
-        // SAFETY: checked above where it may not be null; the caller vouches for its size.
-        let sent_location = unsafe { bytes_at((&raw const location).cast(), size_of::<CUmemLocation>()) };
-        let q = calls::cuMemPrefetchAsync_v2 {
-            devPtr: ClaimedDevice::new(devPtr),
-            count,
-            location: sent_location,
-            flags,
-            hStream: hStream as u64,
-        };
-        let result = post(ops::CU_MEM_PREFETCH_ASYNC_V2, |w| q.encode(w));
-        result
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::api::managed::cuMemPrefetchAsync_v2(devPtr, count, location, flags, hStream) }
     }
 
     #[inline(never)]
@@ -22717,9 +22715,13 @@ mod recorded {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(377, &Parameters4(hStream, dptr, length, flags), || unsafe {
-            plain::cuStreamAttachMemAsync(hStream, dptr, length, flags)
-        })
+        let call = || {
+            activity::driver_call(377, &Parameters4(hStream, dptr, length, flags), || unsafe {
+                plain::cuStreamAttachMemAsync(hStream, dptr, length, flags)
+            })
+        };
+        route::through(&[Key::Stream(hStream as u64), Key::Address(dptr)], call)
+            .unwrap_or_else(|apart| apart.refused("cuStreamAttachMemAsync"))
     }
 
     #[cold]
@@ -22731,9 +22733,13 @@ mod recorded {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(438, &Parameters4(hStream, dptr, length, flags), || unsafe {
-            plain::cuStreamAttachMemAsync_ptsz(hStream, dptr, length, flags)
-        })
+        let call = || {
+            activity::driver_call(438, &Parameters4(hStream, dptr, length, flags), || unsafe {
+                plain::cuStreamAttachMemAsync_ptsz(hStream, dptr, length, flags)
+            })
+        };
+        route::through(&[Key::Stream(hStream as u64), Key::Address(dptr)], call)
+            .unwrap_or_else(|apart| apart.refused("cuStreamAttachMemAsync_ptsz"))
     }
 
     #[cold]
@@ -22746,9 +22752,12 @@ mod recorded {
         count: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(471, &Parameters5(data, dataSize, attribute, devPtr, count), || unsafe {
-            plain::cuMemRangeGetAttribute(data, dataSize, attribute, devPtr, count)
-        })
+        let call = || {
+            activity::driver_call(471, &Parameters5(data, dataSize, attribute, devPtr, count), || unsafe {
+                plain::cuMemRangeGetAttribute(data, dataSize, attribute, devPtr, count)
+            })
+        };
+        route::through(&[Key::Address(devPtr)], call).unwrap_or_else(|apart| apart.refused("cuMemRangeGetAttribute"))
     }
 
     #[cold]
@@ -22762,9 +22771,14 @@ mod recorded {
         count: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(472, &Parameters6(data, dataSizes, attributes, numAttributes, devPtr, count), || unsafe {
-            plain::cuMemRangeGetAttributes(data, dataSizes, attributes, numAttributes, devPtr, count)
-        })
+        let call = || {
+            activity::driver_call(
+                472,
+                &Parameters6(data, dataSizes, attributes, numAttributes, devPtr, count),
+                || unsafe { plain::cuMemRangeGetAttributes(data, dataSizes, attributes, numAttributes, devPtr, count) },
+            )
+        };
+        route::through(&[Key::Address(devPtr)], call).unwrap_or_else(|apart| apart.refused("cuMemRangeGetAttributes"))
     }
 
     #[cold]
@@ -22780,22 +22794,26 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(
-            784,
-            &Parameters8(dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, hStream),
-            || unsafe {
-                plain::cuMemPrefetchBatchAsync(
-                    dptrs,
-                    sizes,
-                    count,
-                    prefetchLocs,
-                    prefetchLocIdxs,
-                    numPrefetchLocs,
-                    flags,
-                    hStream,
-                )
-            },
-        )
+        let call = || {
+            activity::driver_call(
+                784,
+                &Parameters8(dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, hStream),
+                || unsafe {
+                    plain::cuMemPrefetchBatchAsync(
+                        dptrs,
+                        sizes,
+                        count,
+                        prefetchLocs,
+                        prefetchLocIdxs,
+                        numPrefetchLocs,
+                        flags,
+                        hStream,
+                    )
+                },
+            )
+        };
+        route::through(&[Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuMemPrefetchBatchAsync"))
     }
 
     #[cold]
@@ -22811,22 +22829,26 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(
-            785,
-            &Parameters8(dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, hStream),
-            || unsafe {
-                plain::cuMemPrefetchBatchAsync_ptsz(
-                    dptrs,
-                    sizes,
-                    count,
-                    prefetchLocs,
-                    prefetchLocIdxs,
-                    numPrefetchLocs,
-                    flags,
-                    hStream,
-                )
-            },
-        )
+        let call = || {
+            activity::driver_call(
+                785,
+                &Parameters8(dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, hStream),
+                || unsafe {
+                    plain::cuMemPrefetchBatchAsync_ptsz(
+                        dptrs,
+                        sizes,
+                        count,
+                        prefetchLocs,
+                        prefetchLocIdxs,
+                        numPrefetchLocs,
+                        flags,
+                        hStream,
+                    )
+                },
+            )
+        };
+        route::through(&[Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuMemPrefetchBatchAsync_ptsz"))
     }
 
     #[cold]
@@ -22839,9 +22861,13 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(789, &Parameters5(dptrs, sizes, count, flags, hStream), || unsafe {
-            plain::cuMemDiscardBatchAsync(dptrs, sizes, count, flags, hStream)
-        })
+        let call = || {
+            activity::driver_call(789, &Parameters5(dptrs, sizes, count, flags, hStream), || unsafe {
+                plain::cuMemDiscardBatchAsync(dptrs, sizes, count, flags, hStream)
+            })
+        };
+        route::through(&[Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuMemDiscardBatchAsync"))
     }
 
     #[cold]
@@ -22854,9 +22880,13 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(790, &Parameters5(dptrs, sizes, count, flags, hStream), || unsafe {
-            plain::cuMemDiscardBatchAsync_ptsz(dptrs, sizes, count, flags, hStream)
-        })
+        let call = || {
+            activity::driver_call(790, &Parameters5(dptrs, sizes, count, flags, hStream), || unsafe {
+                plain::cuMemDiscardBatchAsync_ptsz(dptrs, sizes, count, flags, hStream)
+            })
+        };
+        route::through(&[Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuMemDiscardBatchAsync_ptsz"))
     }
 
     #[cold]
@@ -22872,22 +22902,26 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(
-            791,
-            &Parameters8(dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, hStream),
-            || unsafe {
-                plain::cuMemDiscardAndPrefetchBatchAsync(
-                    dptrs,
-                    sizes,
-                    count,
-                    prefetchLocs,
-                    prefetchLocIdxs,
-                    numPrefetchLocs,
-                    flags,
-                    hStream,
-                )
-            },
-        )
+        let call = || {
+            activity::driver_call(
+                791,
+                &Parameters8(dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, hStream),
+                || unsafe {
+                    plain::cuMemDiscardAndPrefetchBatchAsync(
+                        dptrs,
+                        sizes,
+                        count,
+                        prefetchLocs,
+                        prefetchLocIdxs,
+                        numPrefetchLocs,
+                        flags,
+                        hStream,
+                    )
+                },
+            )
+        };
+        route::through(&[Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuMemDiscardAndPrefetchBatchAsync"))
     }
 
     #[cold]
@@ -22903,22 +22937,26 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(
-            792,
-            &Parameters8(dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, hStream),
-            || unsafe {
-                plain::cuMemDiscardAndPrefetchBatchAsync_ptsz(
-                    dptrs,
-                    sizes,
-                    count,
-                    prefetchLocs,
-                    prefetchLocIdxs,
-                    numPrefetchLocs,
-                    flags,
-                    hStream,
-                )
-            },
-        )
+        let call = || {
+            activity::driver_call(
+                792,
+                &Parameters8(dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, hStream),
+                || unsafe {
+                    plain::cuMemDiscardAndPrefetchBatchAsync_ptsz(
+                        dptrs,
+                        sizes,
+                        count,
+                        prefetchLocs,
+                        prefetchLocIdxs,
+                        numPrefetchLocs,
+                        flags,
+                        hStream,
+                    )
+                },
+            )
+        };
+        route::through(&[Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuMemDiscardAndPrefetchBatchAsync_ptsz"))
     }
 
     #[cold]

@@ -10,6 +10,7 @@
 use std::ffi::c_void;
 
 use orion_cuda::sys::*;
+use orion_ring::once;
 use orion_wire::record::HeapRange;
 
 use crate::memory::host_memory;
@@ -188,7 +189,7 @@ impl Staged {
             }
             before.copy_from_slice(&now);
             // SAFETY: as in `copy_in`, with the memory as the node's destination.
-            unsafe { std::ptr::copy_nonoverlapping(now.as_ptr(), (self.host as *mut u8).add(row), now.len()) };
+            unsafe { once::copy(now.as_ptr(), (self.host as *mut u8).add(row), now.len()) };
         }
     }
 }

@@ -25,6 +25,7 @@ use orion_wire::record::HeapRange;
 use crate::answer::posted;
 use crate::memory::held::Held;
 use crate::memory::mappings::{self, Mapping};
+use crate::memory::variables;
 use crate::session::call::{call, post};
 use crate::session::route::is_of;
 use crate::state::address_map::MemoryKind;
@@ -82,7 +83,7 @@ fn register(s: &Session, range: HeapRange) -> Result<(), CUresult> {
     }
 }
 
-fn take(s: &Session, bytes: u64, align: u64) -> Result<HeapRange, CUresult> {
+pub fn take(s: &Session, bytes: u64, align: u64) -> Result<HeapRange, CUresult> {
     let mut allocator = s.heap_allocator.lock();
     let mut offset = allocator.take(bytes, align);
     // Freed memory may still be on its way back.
@@ -167,6 +168,9 @@ pub fn released(s: &Session, range: HeapRange) -> bool {
 pub fn shared(s: &Session, address: u64, bytes: u64) -> Option<SharedMemory> {
     if let Some(offset) = s.heap.offset_of(address, bytes) {
         return Some(SharedMemory::Heap(HeapRange { offset, bytes }));
+    }
+    if let Some(range) = variables::shared(address, bytes) {
+        return Some(SharedMemory::Heap(range));
     }
     // Relaxed: whoever registered the memory told this thread so by other means.
     if !s.host_memory.any_registered.load(Ordering::Relaxed) {
@@ -294,7 +298,7 @@ pub unsafe fn put_over(file: &MemoryFile, heap: Heap, from: u64, at: u64, len: u
 ///
 /// # Safety
 /// Nobody knows of the mapping; nobody minds what becomes of the one at `at`.
-unsafe fn take_place(mapping: *mut c_void, at: u64, len: u64) -> bool {
+pub unsafe fn take_place(mapping: *mut c_void, at: u64, len: u64) -> bool {
     let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
     // SAFETY: the caller's promise.
     unsafe {
@@ -324,7 +328,7 @@ unsafe fn hold(at: u64, len: u64) -> Option<Held> {
 }
 
 /// Maps pages of the heap a second time, anywhere.
-fn map_again(file: &MemoryFile, heap: Heap, from: u64, len: u64) -> *mut c_void {
+pub fn map_again(file: &MemoryFile, heap: Heap, from: u64, len: u64) -> *mut c_void {
     // SAFETY: with an old size of zero, mremap maps shared pages a second time.
     let mapped = unsafe { libc::mremap(from as *mut c_void, 0, len as usize, libc::MREMAP_MAYMOVE) };
     let Some(offset) = heap.offset_of(from, len).filter(|_| mapped == libc::MAP_FAILED && file.is_open()) else {

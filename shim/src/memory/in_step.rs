@@ -181,20 +181,28 @@ pub fn patch(s: &'static Session, body: &[u8]) -> Result<(), Fault> {
 
 /// The device is about to read or write shared memory at `address` in place, outside a copy or a kernel. Whatever it
 /// writes must not be taken back by content of the client's that is older.
-pub fn before_access(s: &'static Session, address: u64) {
+///
+/// # Errors
+/// As [`note_parameter`].
+pub fn before_access(s: &'static Session, address: u64) -> Result<(), CUresult> {
     if s.pages.must_bring() {
-        note_parameter(s, address);
+        note_parameter(s, address)?;
         before_launch(s);
     }
+    Ok(())
 }
 
 /// As [`before_access`], of a word that a stream writes or waits for.
-pub fn before_flag(s: &'static Session, address: u64, bytes: u64) {
+///
+/// # Errors
+/// As [`note_parameter`].
+pub fn before_flag(s: &'static Session, address: u64, bytes: u64) -> Result<(), CUresult> {
     if s.pages.must_bring() {
-        note_parameter(s, address);
+        note_parameter(s, address)?;
         name_flag(s, address, bytes);
         before_launch(s);
     }
+    Ok(())
 }
 
 /// Has a carrier bring the source of a copy over, but for what an earlier copy writes there. Of mirrored memory only
@@ -251,17 +259,19 @@ pub fn note_written(s: &'static Session, range: HeapRange) {
     if !is_kept_in_step(s, range)
         && let Some(address) = crate::memory::host_memory::address_of(s, range)
     {
-        note_parameter(s, address);
+        // Beyond the bound there is a line that says so, and the bytes come when all is over.
+        let _ = note_parameter(s, address);
     }
 }
 
 /// `word` goes to the device, as a parameter or a value: if it points to pinned memory, kernels may use that memory in
 /// place, so from now on a mirrored client keeps it in step.
-pub fn note_parameter(s: &'static Session, word: u64) {
-    if let Some(range) = pointers::pinned(s, word) {
-        // Refused beyond the bound, with a line that says so.
-        let _ = follow(s, range);
-    }
+///
+/// # Errors
+/// `CUDA_ERROR_NOT_SUPPORTED`, with a line that says so, if that is more than can be kept in step: kernels would read
+/// what is not there, and write what nobody sees.
+pub fn note_parameter(s: &'static Session, word: u64) -> Result<(), CUresult> {
+    pointers::pinned(s, word).map_or(Ok(()), |range| follow(s, range))
 }
 
 /// Bytes go to the device, to `to` there. What they point to is kept in step, too.
@@ -476,7 +486,7 @@ fn doze(s: &Session, why: u32, timeout: Duration, still: impl Fn() -> bool) {
 }
 
 /// One operation of a batch may use host memory: its address is the second word of all that have one.
-pub fn note(s: &'static Session, operation: &[u64; 6]) {
+pub fn note(s: &'static Session, operation: &[u64; 6]) -> Result<(), CUresult> {
     let kind = operation[0] as u32;
     let has_address = matches!(
         kind,
@@ -486,10 +496,11 @@ pub fn note(s: &'static Session, operation: &[u64; 6]) {
             | CU_STREAM_MEM_OP_WRITE_VALUE_64
     );
     if s.pages.must_bring() && has_address {
-        note_parameter(s, operation[1]);
+        note_parameter(s, operation[1])?;
         let is_long = matches!(kind, CU_STREAM_MEM_OP_WAIT_VALUE_64 | CU_STREAM_MEM_OP_WRITE_VALUE_64);
         name_flag(s, operation[1], if is_long { 8 } else { 4 });
     }
+    Ok(())
 }
 
 /// A stream writes these bytes or waits for them: they tell of what was written before them, and do not go to the

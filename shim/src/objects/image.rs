@@ -85,6 +85,11 @@ unsafe fn part(at: *const u8) -> Result<&'static [u8], CUresult> {
     };
     // SAFETY: as above.
     let len = match unsafe { read::<u32>(at, 0) } {
+        LTO_IR_MAGIC => {
+            let why = "LTO-IR does not say how long it is; link it into a cubin first (nvJitLink, cuLinkAddData)";
+            crate::report::refuse::refused("cuModuleLoadData", why);
+            return Err(CUDA_ERROR_NOT_SUPPORTED);
+        }
         FATBIN_MAGIC => fat_binary_bytes(number),
         ELF_MAGIC => elf_bytes(number),
         // SAFETY: the caller's promise.
@@ -104,6 +109,9 @@ unsafe fn read<T: Copy>(at: *const u8, offset: u64) -> T {
     // SAFETY: the caller's promise; images have no alignment.
     unsafe { at.add(offset as usize).cast::<T>().read_unaligned() }
 }
+
+/// What nvcc and NVRTC make with `-dlto`.
+const LTO_IR_MAGIC: u32 = 0x7f4e_43ed;
 
 /// Length of PTX with its NUL. Anything that does not begin like text is no image.
 ///

@@ -20,12 +20,13 @@ use crate::objects::{image, owner};
 use crate::report::refuse;
 use crate::session::attached::session;
 use crate::session::call::{call, call_any, post};
-use crate::session::route;
+use crate::session::{device, poison, route};
+use crate::state::address_map::MemoryKind;
 use crate::state::function::Function;
 use crate::state::lock::{Lock, Rank};
 use crate::state::module::Loaded;
 use crate::state::process::state;
-use crate::state::{address_map, context, jit};
+use crate::state::{context, jit, managed};
 
 pub fn loaded(handle: u64) -> Result<&'static Loaded, CUresult> {
     let handle = Handle(handle);
@@ -270,11 +271,12 @@ pub fn functions_of(module: CUmodule) -> Result<Vec<CUfunction>, CUresult> {
     names(module as u64)?.iter().map(|name| find(module as u64, name).map(|h| h as CUfunction)).collect()
 }
 
-pub fn global(owner: u64, name: &CStr) -> Result<(CUdeviceptr, usize), CUresult> {
-    session()?;
+/// A variable, or a `__managed__` one of a library, which the runtime asks for before it has made a context its own.
+pub fn global(owner: u64, name: &CStr, managed: bool) -> Result<(CUdeviceptr, usize), CUresult> {
+    let s = session()?;
     let owner = loaded(owner)?;
     let ctx = context::current_home();
-    if ctx == 0 {
+    if ctx == 0 && !managed {
         return Err(CUDA_ERROR_INVALID_CONTEXT);
     }
     let key = (name.to_owned(), if Handle(owner.handle).is(Kind::Module) { owner.context } else { ctx });
@@ -284,20 +286,51 @@ pub fn global(owner: u64, name: &CStr) -> Result<(CUdeviceptr, usize), CUresult>
     let found = if Handle(owner.handle).is(Kind::Module) {
         let q = ModuleGetGlobal { module: Existing(owner.handle), name: name.into() };
         let found = call(ModuleGetGlobal::OP, |w| q.encode(w), ModuleGetGlobalReply::decode)?;
-        (found.address, found.bytes as usize)
+        (found.address, found.bytes as usize, found.is_managed)
     } else {
-        let q = LibraryGetGlobal { library: Existing(owner.handle), name: name.into() };
+        let q = LibraryGetGlobal { library: Existing(owner.handle), name: name.into(), managed };
         let found = call(LibraryGetGlobal::OP, |w| q.encode(w), LibraryGetGlobalReply::decode)?;
-        (found.address, found.bytes as usize)
+        (found.address, found.bytes as usize, found.is_managed)
     };
+    let (found, is_managed) = ((found.0, found.1), found.2);
     if route::is_taken(found.0, found.1 as u64) {
         refuse::refused("a variable of a module", "it lies at an address where memory of another node's lies");
         return Err(CUDA_ERROR_NOT_SUPPORTED);
     }
     let device = context::current_device().unwrap_or(0);
-    state().addresses.insert_device(found.0, found.1 as u64, address_map::MemoryKind::ModuleGlobal, ctx, device);
+    let kind = if is_managed { MemoryKind::ManagedVariable } else { MemoryKind::ModuleGlobal };
+    // A library's managed variables outlive each context.
+    let home = if is_managed && Handle(owner.handle).is(Kind::Library) { 0 } else { ctx };
+    state().addresses.insert_device(found.0, found.1 as u64, kind, home, device);
+    if is_managed {
+        // A library is on each node, where its kernels use a variable of that node's. The runtime asks for one of all.
+        let is_apart = ctx == 0 && state().attachment.several();
+        let shown = match managed::is_on() {
+            true if is_apart => {
+                Err("the program's vGPUs lie on several nodes, which have no memory together".to_owned())
+            }
+            true => crate::memory::managed::show(s, found.0, found.1 as u64, ctx, device),
+            false => Err("ORION_MANAGED=off; unset it, or use a __device__ variable and cudaMemcpyToSymbol".to_owned()),
+        };
+        shown.map_err(|why| {
+            refuse::refused("a managed variable", &format!("{}: {why}", name.to_string_lossy()));
+            end_for_want_of_it();
+            CUDA_ERROR_NOT_SUPPORTED
+        })?;
+    }
     owner.globals.lock().insert(key, found);
     Ok(found)
+}
+
+/// The runtime ignores that there is no such variable: a kernel would run on one that the host does not see, and the
+/// host would follow a null pointer. So this ends the context, and the launch is what fails.
+fn end_for_want_of_it() {
+    match context::current() {
+        // The runtime will use a device's primary one.
+        0 => (0..device::facts().map_or(0, |facts| facts.devices.len()) as u32)
+            .for_each(|d| poison::end(Handle::primary_context(d).0, CUDA_ERROR_NOT_SUPPORTED)),
+        current => poison::end(current, CUDA_ERROR_NOT_SUPPORTED),
+    }
 }
 
 /// Either answer may be left out.

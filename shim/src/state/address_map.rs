@@ -27,10 +27,14 @@ pub enum MemoryKind {
     /// `cuMemMap`.
     Vmm,
     ModuleGlobal,
+    /// A `__managed__` one: the host has it at the same address.
+    ManagedVariable,
     /// `cuIpcOpenMemHandle`.
     Ipc,
     /// `cuMemHostAlloc`: pages of the session's heap.
     PinnedHost,
+    /// `cuMemAllocManaged`: as pinned memory, to be freed as device memory is.
+    Managed,
     /// `cuMemHostRegister`: the application's memory. `device_pointer` is 0 where the GPU cannot reach it.
     RegisteredHost,
     /// As above, of a file that others map too: the worker has mapped it where it lies here.
@@ -87,8 +91,18 @@ impl Range {
         }
     }
 
+    /// Memory of the GPU's, by addresses of the GPU's.
     pub fn is_device(&self) -> bool {
-        self.kind != MemoryKind::PinnedHost && !self.is_registered()
+        !matches!(self.kind, MemoryKind::PinnedHost | MemoryKind::Managed) && !self.is_registered()
+    }
+
+    pub fn is_managed(&self) -> bool {
+        matches!(self.kind, MemoryKind::Managed | MemoryKind::ManagedVariable)
+    }
+
+    /// What `cuMemHostAlloc` and `cuMemHostRegister` have made.
+    pub fn is_host(&self) -> bool {
+        self.kind == MemoryKind::PinnedHost || self.is_registered()
     }
 
     pub fn is_registered(&self) -> bool {
@@ -230,7 +244,11 @@ impl AddressMap {
     pub fn forget_context(&self, context: u64) {
         let mut ranges = self.ranges.write();
         ranges.retain(|_, r| {
-            !(r.context == context && matches!(r.kind, MemoryKind::Device | MemoryKind::ModuleGlobal | MemoryKind::Ipc))
+            let is_the_context_s = matches!(
+                r.kind,
+                MemoryKind::Device | MemoryKind::ModuleGlobal | MemoryKind::ManagedVariable | MemoryKind::Ipc
+            );
+            !(r.context == context && is_the_context_s)
         });
     }
 
@@ -252,6 +270,11 @@ impl AddressMap {
                 )
             });
         }
+    }
+
+    /// Whether all of these addresses are kept for the device.
+    pub fn is_reserved(&self, start: u64, bytes: u64) -> bool {
+        gaps(&self.reserved.lock(), start, start + bytes).is_empty()
     }
 
     /// Keeps `[start, start + bytes)` free of mappings of this process. What is already held is fine; the first

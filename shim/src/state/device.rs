@@ -10,6 +10,7 @@ use orion_transport::environment;
 use orion_wire::hello::{self, PEER_ACCESS, Welcome};
 
 use crate::state::context::Context;
+use crate::state::managed;
 use crate::state::session::{Attachment, Greeted};
 use crate::state::visible::visible_devices;
 
@@ -17,10 +18,9 @@ use crate::state::visible::visible_devices;
 const ATTRIBUTES_DIRECT: usize = 256;
 
 /// What a GPU may do with the pages of its own host, and none can do with those of another process or machine: a
-/// program that asks before it allocates managed memory, or passes plain host memory to a kernel, takes its other way.
-/// The table refuses `cuMemAllocManaged` and its kin for the same reason.
-const NOT_SHARED_WITH_THE_HOST: [CUdevice_attribute; 5] = [
-    CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY,
+/// program that asks before it passes plain host memory to a kernel takes its other way. Of managed memory see
+/// [`crate::api::managed`].
+const NOT_SHARED_WITH_THE_HOST: [CUdevice_attribute; 4] = [
     CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS,
     CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS,
     CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES,
@@ -68,6 +68,7 @@ fn as_served(id: CUdevice_attribute, value: i32) -> i32 {
     match id {
         // The node nearest to the GPU is the GPU's host's. This is what says that there is none.
         CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID => -1,
+        CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY => managed::is_on().into(),
         id if NOT_SHARED_WITH_THE_HOST.contains(&id) || NOT_SERVED.contains(&id) => 0,
         _ => value,
     }
@@ -283,6 +284,7 @@ pub mod fixture {
             limits: vec![(CU_LIMIT_STACK_SIZE, 1024), (CU_LIMIT_PRINTF_FIFO_SIZE, 8_650_752)],
             granularity: (2 << 20, 2 << 20),
             pcie: Default::default(),
+            driver_release: String::new(),
         };
         Welcome {
             session: 1,
@@ -324,11 +326,8 @@ mod tests {
     #[test]
     fn what_is_refused_is_not_claimed() {
         initialise();
-        for id in [
-            CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY,
-            CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS,
-            CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS,
-        ] {
+        assert_eq!(attribute(0, CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY), Some(1));
+        for id in [CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS] {
             assert_eq!(attribute(0, id), Some(0), "attribute {id}");
         }
     }

@@ -22,6 +22,7 @@ pub mod jit;
 pub mod link;
 pub mod lock;
 pub mod log;
+pub mod managed;
 pub mod memory_file;
 pub mod module;
 pub mod on_the_way;

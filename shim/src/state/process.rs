@@ -14,6 +14,7 @@ use crate::state::green_context::GreenContexts;
 use crate::state::handles::Handles;
 use crate::state::link::Links;
 use crate::state::log::Logs;
+use crate::state::managed::Managed;
 use crate::state::module::Modules;
 use crate::state::output::Output;
 use crate::state::poison::Poison;
@@ -44,6 +45,7 @@ pub struct State {
     pub handles: Handles,
     pub links: Links,
     pub log: Logs,
+    pub managed: Managed,
     pub modules: Modules,
     pub output: Output,
     pub poison: Poison,
@@ -80,6 +82,7 @@ impl State {
             handles: Handles::new(),
             links: Links::new(),
             log: Logs::new(),
+            managed: Managed::new(),
             modules: Modules::new(),
             output: Output::new(),
             poison: Poison::new(),

@@ -193,6 +193,7 @@ fn described(d: &hello::Device) -> Device {
         pcie_generation_max: d.pcie.generation_max.into(),
         pcie_width: d.pcie.width.into(),
         pcie_width_max: d.pcie.width_max.into(),
+        driver_release: padded(&d.driver_release),
     }
 }
 

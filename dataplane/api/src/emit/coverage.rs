@@ -50,7 +50,8 @@ fn of_nvml(out: &mut String, api: &Api) {
     writeln!(
         out,
         "## NVML\n\nOf the functions of `libnvidia-ml.so.1` {here} are answered; the other {} are there and answer \
-         `NVML_ERROR_NOT_SUPPORTED`.\n\n| answered |\n| --- |",
+         `NVML_ERROR_NOT_SUPPORTED`, or `NVML_ERROR_NO_PERMISSION` where they would change the GPU for \
+         everybody.\n\n| answered |\n| --- |",
         api.nvml.len() - here
     )
     .unwrap();
@@ -58,7 +59,8 @@ fn of_nvml(out: &mut String, api: &Api) {
         writeln!(out, "| `{}` |", row.name).unwrap();
     }
     for (answered, _, why) in nvml::Answered::REASONS {
-        writeln!(out, "\n| not supported: {why} |\n| --- |").unwrap();
+        let answer = if answered == nvml::Answered::Setting { "not permitted" } else { "not supported" };
+        writeln!(out, "\n| {answer}: {why} |\n| --- |").unwrap();
         for row in by(answered) {
             writeln!(out, "| `{}` |", row.name).unwrap();
         }

@@ -15,8 +15,8 @@ pub fn emit(rows: &[Row]) -> String {
          // UNSAFETY: a C ABI that is passed on as it is; what each function asks of its caller is in NVIDIA's\n\
          // documentation.\n\n\
          #[allow(unused_imports, reason = \"as the rows need them\")]\n\
-         use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};\n\n\
-         use crate::answers;\nuse crate::library::not_supported;\nuse crate::types::*;\n\n",
+         use std::ffi::{c_char, c_int, c_uint, c_ulong, c_ulonglong, c_void};\n\n\
+         use crate::answers;\nuse crate::library::{not_permitted, not_supported};\nuse crate::types::*;\n\n",
     );
     for row in rows {
         let name = &row.name;
@@ -33,10 +33,11 @@ pub fn emit(rows: &[Row]) -> String {
             )
             .unwrap();
         } else {
+            let how = if row.answered == Answered::Setting { "not_permitted" } else { "not_supported" };
             write!(
                 out,
                 "#[unsafe(no_mangle)]\npub extern \"C\" fn {name}() -> nvmlReturn_t {{\n\
-                 not_supported(\"{name}\")\n}}\n\n"
+                 {how}(\"{name}\")\n}}\n\n"
             )
             .unwrap();
         }

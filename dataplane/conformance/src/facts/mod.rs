@@ -17,6 +17,7 @@ mod green_context;
 mod host_memory;
 mod library;
 mod log;
+mod managed;
 mod memory;
 mod memset;
 mod module;
@@ -40,6 +41,7 @@ pub fn all() -> impl Iterator<Item = &'static Fact> {
         copy::FACTS,
         memset::FACTS,
         host_memory::FACTS,
+        managed::FACTS,
         shared_file::FACTS,
         pointer::FACTS,
         stream::FACTS,

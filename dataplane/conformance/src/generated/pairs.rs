@@ -51,6 +51,7 @@ pub const CREATES: &[&str] = &[
     "cuLibraryGetModule",
     "cuLinkCreate_v2",
     "cuLogsRegisterCallback",
+    "cuMemAllocManaged",
     "cuMemAlloc_v2",
     "cuMemAllocPitch_v2",
     "cuModuleLoad",

@@ -47,6 +47,8 @@ pub enum Seen {
     Flag,
     /// The end of a call that waits: the copy itself, or a copy of something else behind it.
     BlockingCall,
+    /// The end of `cuMemFree`, of memory that has nothing to do with it: it waits for the device.
+    Freed,
     /// By the bytes themselves: the host makes no call until all of them are there.
     Bytes,
 }
@@ -60,6 +62,7 @@ pub enum Memory {
     Pageable,
     /// Allocated anew, at an address that was used before.
     Anew,
+    Managed,
 }
 
 /// What the host does with the memory once it has seen the bytes.
@@ -107,7 +110,7 @@ const WAYS: [Way; 24] = [
     Way::Memset,
 ];
 
-const SEEN: [Seen; 14] = [
+const SEEN: [Seen; 15] = [
     Seen::StreamSynchronize,
     Seen::ContextSynchronize,
     Seen::EventSynchronize,
@@ -121,11 +124,19 @@ const SEEN: [Seen; 14] = [
     Seen::OtherThreadAsks,
     Seen::Flag,
     Seen::BlockingCall,
+    Seen::Freed,
     Seen::Bytes,
 ];
 
-const MEMORY: [Memory; 6] =
-    [Memory::Pinned, Memory::Portable, Memory::Mapped, Memory::Registered, Memory::Pageable, Memory::Anew];
+pub const MEMORY: [Memory; 7] = [
+    Memory::Pinned,
+    Memory::Portable,
+    Memory::Mapped,
+    Memory::Registered,
+    Memory::Pageable,
+    Memory::Anew,
+    Memory::Managed,
+];
 
 const THEN: [Then; 3] = [Then::Nothing, Then::Reuse, Then::Chain];
 
@@ -156,6 +167,9 @@ impl Cell {
         let in_place = matches!(self.way, Way::Kernel | Way::StreamWrite | Way::Memset);
         if self.memory == Memory::Pageable && in_place {
             return Some("the device reaches registered memory only");
+        }
+        if self.memory == Memory::Managed && self.seen == Seen::Bytes {
+            return Some("the host stays away from managed memory until it has learnt of a completion");
         }
         // A copy from pageable memory reads it when it is queued.
         if self.memory == Memory::Pageable && self.then == Then::Chain {

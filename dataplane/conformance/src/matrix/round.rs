@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use orion_cuda::sys::*;
 
-use crate::cell::{Cell, Memory, Seen, Then, Way};
+use crate::cell::{Cell, MEMORY, Memory, Seen, Then, Way};
 use crate::driver::{Cuda, name_of};
 use crate::fact::ok;
 use crate::lab::{Get, as_void, read, use_primary, write, zeroed};
@@ -270,7 +270,7 @@ pub struct Bench {
     source: CUdeviceptr,
     back: CUdeviceptr,
     array: CUarray,
-    areas: [Area; 6],
+    areas: [Area; MEMORY.len()],
     flag: *mut c_void,
     flag_on_device: CUdeviceptr,
     /// Where what went back to the device comes out again.
@@ -282,9 +282,6 @@ pub struct Bench {
     other: Other,
 }
 
-const MEMORY: [Memory; 6] =
-    [Memory::Pinned, Memory::Portable, Memory::Mapped, Memory::Registered, Memory::Pageable, Memory::Anew];
-
 impl Bench {
     /// `has_much` decides whether graphs with a host function copy to much memory.
     pub fn new(cu: &'static Cuda, seed: u64, index: u32, has_much: bool) -> Get<Bench> {
@@ -295,8 +292,8 @@ impl Bench {
         (shape.Width, shape.Height) = (ARRAY_WIDTH / 4, ARRAY_ROWS);
         (shape.Format, shape.NumChannels) = (CU_AD_FORMAT_UNSIGNED_INT32, 1);
         ok!(cu.cuArray3DCreate_v2(&mut array, &shape));
-        let areas = [0, 1, 2, 3, 4, 5].map(|kind| area(cu, MEMORY[kind], has_much));
-        let [a, b, c, d, e, f] = areas;
+        let areas = [0, 1, 2, 3, 4, 5, 6].map(|kind| area(cu, MEMORY[kind], has_much));
+        let [a, b, c, d, e, f, g] = areas;
         let flag = cu.pinned(4096)?;
         write(flag, 0u32);
         let mut flag_on_device = 0;
@@ -317,7 +314,7 @@ impl Bench {
             source: cu.alloc(LARGE_BYTES)?,
             back: cu.alloc(BACK_BYTES_MAX)?,
             array,
-            areas: [a?, b?, c?, d?, e?, f?],
+            areas: [a?, b?, c?, d?, e?, f?, g?],
             flag,
             flag_on_device,
             out: cu.pinned(BACK_BYTES_MAX)?.cast(),
@@ -335,6 +332,12 @@ impl Bench {
         let kind = MEMORY.iter().position(|memory| *memory == cell.memory).expect("every kind has an area");
         if cell.memory == Memory::Anew && self.rounds.is_multiple_of(ANEW_ROUNDS) {
             self.renew(kind)?;
+        }
+        // All managed memory is compared around each kernel where both sides have pages of their own: much of it is
+        // there only while it is used.
+        let much = cell.memory == Memory::Managed && needs_much(cell.way);
+        if much {
+            self.areas[kind].large = allocate(self.cu, Memory::Managed, LARGE_BYTES)?;
         }
         let mut complaints = Vec::new();
         let value = value_of(self.rounds);
@@ -397,6 +400,9 @@ impl Bench {
                 return Err(format!("a kernel that is not there answered {}", name_of(code)));
             }
         }
+        if much {
+            ok!(self.cu.cuMemFree_v2(self.areas[kind].large as u64));
+        }
         // What was copied back comes out again, which is waited for and looked at, too.
         Ok((1 + u64::from(cell.then == Then::Reuse), complaints))
     }
@@ -432,7 +438,7 @@ impl Bench {
         // Half of the small copies go to memory that kernels use too.
         let either = if self.random.below(2) == 0 || cell.memory == Memory::Pageable { small } else { mapped };
         match cell.way {
-            Way::Copy(bytes) | Way::AnyCopy(bytes) if bytes > BACK_BYTES_MAX + 64 => {
+            Way::Copy(bytes) | Way::AnyCopy(bytes) if needs_much(cell.way) => {
                 Expect::line(area.large.wrapping_add(64), bytes)
             }
             Way::Copy(bytes) | Way::AnyCopy(bytes) if bytes > 8 => Expect::line(small, bytes),
@@ -612,6 +618,11 @@ impl Bench {
                 false => CUDA_ERROR_NOT_READY,
             })?,
             Seen::BlockingCall => {}
+            Seen::Freed => {
+                let mut other = 0;
+                ok!(cu.cuMemAlloc_v2(&mut other, 64));
+                ok!(cu.cuMemFree_v2(other));
+            }
             Seen::Bytes => until("what is brought", || match e.complaint() {
                 None => CUDA_SUCCESS,
                 Some(_) => CUDA_ERROR_NOT_READY,
@@ -638,6 +649,15 @@ fn to_host(e: &Expect) -> CUDA_MEMCPY3D {
     copy
 }
 
+/// Whether a way's bytes go to an area's large memory.
+fn needs_much(way: Way) -> bool {
+    match way {
+        Way::Copy(bytes) | Way::AnyCopy(bytes) => bytes > BACK_BYTES_MAX + 64,
+        Way::Copy2D { .. } => true,
+        _ => false,
+    }
+}
+
 /// A copy and a host function behind it, or one of them.
 fn graph_of(cu: &Cuda, copy: Option<&CUDA_MEMCPY3D>, shot: Option<&'static Shot>) -> Get<CUgraphExec> {
     let (mut graph, mut exec, mut nodes) = (null_mut(), null_mut(), Vec::new());
@@ -659,9 +679,12 @@ fn graph_of(cu: &Cuda, copy: Option<&CUDA_MEMCPY3D>, shot: Option<&'static Shot>
 }
 
 fn area(cu: &Cuda, memory: Memory, graph_in_small: bool) -> Get<Area> {
-    let (large, small) = (allocate(cu, memory, LARGE_BYTES)?, allocate(cu, memory, SMALL_BYTES)?);
+    let large = if memory == Memory::Managed { null_mut() } else { allocate(cu, memory, LARGE_BYTES)? };
+    let small = allocate(cu, memory, SMALL_BYTES)?;
     let (mapped, mut on_device) = (allocate(cu, memory, MAPPED_BYTES)?, 0);
-    if memory != Memory::Pageable {
+    if memory == Memory::Managed {
+        on_device = mapped as u64;
+    } else if memory != Memory::Pageable {
         ok!(cu.cuMemHostGetDevicePointer_v2(&mut on_device, mapped.cast(), 0));
     }
     let graph = match graph_in_small {
@@ -676,6 +699,11 @@ fn allocate(cu: &Cuda, memory: Memory, bytes: usize) -> Get<*mut u8> {
     match memory {
         Memory::Pinned | Memory::Anew => ok!(cu.cuMemAllocHost_v2(&mut base, bytes)),
         Memory::Portable => ok!(cu.cuMemHostAlloc(&mut base, bytes, CU_MEMHOSTALLOC_PORTABLE)),
+        Memory::Managed => {
+            let mut address = 0;
+            ok!(cu.cuMemAllocManaged(&mut address, bytes, CU_MEM_ATTACH_GLOBAL));
+            base = std::ptr::with_exposed_provenance_mut(address as usize);
+        }
         Memory::Mapped => ok!(cu.cuMemHostAlloc(&mut base, bytes, CU_MEMHOSTALLOC_DEVICEMAP)),
         Memory::Registered | Memory::Pageable => {
             let (access, how) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);

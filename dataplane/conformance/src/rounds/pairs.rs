@@ -431,6 +431,11 @@ pairs! {
         ok!(s.cuMemAllocPitch_v2(&mut address, &mut pitch, 100, 10, 4));
         ok!(s.cuMemFree_v2(address));
     }
+    "cuMemAllocManaged", "cuMemFree_v2": |s| {
+        let mut address = 0;
+        ok!(s.cuMemAllocManaged(&mut address, BYTES, CU_MEM_ATTACH_GLOBAL));
+        ok!(s.cuMemFree_v2(address));
+    }
     "cuMemHostAlloc", "cuMemFreeHost": |s| {
         let mut address = null_mut();
         ok!(s.cuMemHostAlloc(&mut address, BYTES, CU_MEMHOSTALLOC_PORTABLE));

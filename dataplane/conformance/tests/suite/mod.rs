@@ -6,7 +6,8 @@ use serde_json::Value;
 
 use crate::{built_programs, orion};
 
-/// Managed memory is refused, which it is not natively; `jit` loads machine code, which the software GPU cannot run.
+/// What an H200 answers about managed memory was not recorded; `jit` loads machine code, which the software GPU cannot
+/// run.
 const LEFT_OUT: [&str; 2] = ["jit", "managed"];
 
 /// Answers that say what a device is, or what its compiler made of a kernel.

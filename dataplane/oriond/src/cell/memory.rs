@@ -207,7 +207,7 @@ pub struct Groups {
     _lock: File,
     home: Option<Home>,
     made: AtomicU64,
-    /// Of workers that have ended, which were still busy then.
+    /// Of workers that have ended, which were still busy then: on a loaded machine for longer than anybody waits.
     left: Mutex<Vec<PathBuf>>,
     has_ended: AtomicBool,
 }
@@ -266,12 +266,18 @@ impl Groups {
         Ok(group)
     }
 
+    /// What stays busy for longer is left for [`Groups::remove_left`].
     fn remove(&self, group: &Path) {
+        if within(REMOVAL_MAX, || remove(group)).is_err() {
+            self.left.lock().expect("no panic happens under this lock").push(group.to_owned());
+        }
+    }
+
+    /// Tries again what was busy when its worker was reaped. Whether there are still some.
+    pub fn remove_left(&self) -> bool {
         let mut left = self.left.lock().expect("no panic happens under this lock");
         left.retain(|path| remove(path).is_err());
-        if within(REMOVAL_MAX, || remove(group)).is_err() {
-            left.push(group.to_owned());
-        }
+        !left.is_empty()
     }
 
     /// Removes all of them, when there are no workers any more. What cannot be removed is said.
@@ -579,6 +585,30 @@ mod tests {
         let events = "low 0\nhigh 1\nmax 12\noom 3\noom_kill 2\noom_group_kill 0\n";
         assert_eq!((number_in(events, "oom"), number_in(events, "oom_kill")), (Some(3), Some(2)));
         assert_eq!(number_in("oom_kill_disable 0\nunder_oom 0\n", "oom_kill"), None);
+    }
+
+    #[test]
+    fn a_group_that_was_busy_for_long_goes_without_another_worker_s_end() {
+        let folder = std::env::temp_dir().join(format!("orion-groups-{}", std::process::id()));
+        let busy = folder.join("worker-1");
+        // Where it is no cgroup, what keeps a folder from going is what lies in it.
+        fs::create_dir_all(busy.join("process")).expect("a folder");
+        let groups = Groups {
+            version: Version::V2,
+            _lock: File::open(&folder).expect("it is there"),
+            folder: folder.clone(),
+            home: None,
+            made: AtomicU64::new(1),
+            left: Mutex::default(),
+            has_ended: AtomicBool::new(false),
+        };
+        let groups = Arc::new(groups);
+        drop(Group { path: busy.clone(), limit: 0, groups: Arc::clone(&groups) });
+        assert!(busy.exists() && groups.remove_left() && busy.exists());
+        fs::remove_dir(busy.join("process")).expect("it is empty");
+        assert!(!groups.remove_left() && !busy.exists());
+        drop(groups);
+        assert!(!folder.exists());
     }
 
     #[test]

@@ -271,7 +271,7 @@ impl Engine {
 
     /// How long to look for news where nothing has happened.
     fn patience(&self) -> Duration {
-        if load::core_is_free(self.now) { self.spin } else { self.spin.min(spin::ALWAYS) }
+        if self.yields || load::core_is_free(self.now) { self.spin } else { self.spin.min(spin::ALWAYS) }
     }
 
     /// Without a session to look at there is only what completes, most of it chunks.

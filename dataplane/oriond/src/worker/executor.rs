@@ -189,7 +189,8 @@ impl Asking {
     fn pause(&mut self, yields: bool, sleep: impl FnOnce(Duration)) {
         let now = Instant::now();
         let waited = now - *self.since.get_or_insert(now);
-        if waited >= spin::ALWAYS && !load::core_is_free(now) {
+        let always = if yields { spin::YIELDING } else { spin::ALWAYS };
+        if waited >= always && !load::core_is_free(now) {
             sleep((waited / 4).clamp(Self::PAUSE_MIN, Self::PAUSE_MAX));
         } else if yields {
             std::thread::yield_now();
@@ -229,6 +230,9 @@ fn execute_one(s: &mut Session, header: &Header, body: &[u8], reply: &mut Vec<u8
     reply.clear();
     // What concerns no context must not change the current one, nor fail because there is none.
     let concerns = header.op >= op::HAND_FIRST;
+    if concerns {
+        s.variables.give();
+    }
     s.captures.prepare(s.driver, header.thread);
     let outcome = match if concerns { s.make_current(header.context) } else { Ok(()) } {
         Ok(()) => {

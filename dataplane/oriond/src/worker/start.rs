@@ -79,8 +79,7 @@ struct Warm {
     /// The staging part at an address of our own, registered with the driver.
     staging: u64,
     staging_bytes: u64,
-    /// How each device is joined to this machine.
-    links: HashMap<CUdevice, PcieLink>,
+    node: Node,
     /// What the driver and its profiler read again later.
     files: Vec<std::path::PathBuf>,
     budget: budget::Budget,
@@ -88,6 +87,13 @@ struct Warm {
     stats_cost: u64,
     /// Where kernels may be taken off the GPU before they have ended: whether they can, and otherwise why not.
     preemption: Option<Result<Preemption, String>>,
+}
+
+/// What Linux says of the devices' machine, read before the worker is in its cell.
+struct Node {
+    /// How each device is joined to it.
+    links: HashMap<CUdevice, PcieLink>,
+    driver_release: String,
 }
 
 impl Warm {
@@ -120,7 +126,8 @@ impl Warm {
             let is_software = driver::is_software(&options.driver);
             let link = |device: &CUdevice| (*device, driver::pcie_link(driver, is_software, *device));
             let links = devices.iter().map(link).collect();
-            let offer = offer(driver, &vgpus, &links, options.memory_limit);
+            let node = Node { links, driver_release: driver::release(is_software) };
+            let offer = offer(driver, &vgpus, &node, options.memory_limit);
             let memory = Memory::create(Layout { heap_bytes: options.heap_bytes })
                 .map_err(|e| format!("creating session memory failed: {e}"))?;
             let staging = stage(driver, &memory, options.staging_bytes)?;
@@ -141,7 +148,7 @@ impl Warm {
                 offer,
                 vgpus,
                 primary,
-                links,
+                node,
                 memory,
                 staging,
                 staging_bytes: options.staging_bytes,
@@ -231,14 +238,16 @@ fn places(gpus: &[Gpu], leased: &[Leased]) -> Result<Vec<usize>, String> {
     Ok(numbers)
 }
 
-fn describe(driver: &Driver, vgpu: &Vgpu, links: &HashMap<CUdevice, PcieLink>) -> Device {
-    driver::describe(driver, vgpu.device, vgpu.before, links.get(&vgpu.device).copied().unwrap_or_default())
+fn describe(driver: &Driver, vgpu: &Vgpu, node: &Node) -> Device {
+    let link = node.links.get(&vgpu.device).copied().unwrap_or_default();
+    let described = driver::describe(driver, vgpu.device, vgpu.before, link);
+    Device { driver_release: node.driver_release.clone(), ..described }
 }
 
 /// What a session without a lease would have. The first device's context is current.
-fn offer(driver: &Driver, vgpus: &[Vgpu], links: &HashMap<CUdevice, PcieLink>, memory_limit: Option<u64>) -> Offer {
+fn offer(driver: &Driver, vgpus: &[Vgpu], node: &Node, memory_limit: Option<u64>) -> Offer {
     let vgpus = &vgpus[..vgpus.len().min(DEVICES_MAX)];
-    let mut devices: Vec<Device> = vgpus.iter().map(|vgpu| describe(driver, vgpu, links)).collect();
+    let mut devices: Vec<Device> = vgpus.iter().map(|vgpu| describe(driver, vgpu, node)).collect();
     limit(&mut devices, &vec![memory_limit; vgpus.len()]);
     for device in &mut devices {
         device.attributes.retain(|(id, _)| ATTRIBUTES.contains(id));
@@ -389,7 +398,7 @@ fn serve(
         Ok(limits) => limits,
         Err(reason) => return attachment.refuse(&reason).map_err(|e| format!("refusing the client failed: {e}")),
     };
-    let mut devices = warm.vgpus.iter().map(|vgpu| describe(warm.driver, vgpu, &warm.links)).collect::<Vec<_>>();
+    let mut devices = warm.vgpus.iter().map(|vgpu| describe(warm.driver, vgpu, &warm.node)).collect::<Vec<_>>();
     limit(&mut devices, &limits);
     meter.begin(&devices.iter().map(|device| device.total_memory).collect::<Vec<_>>());
     let is_software = driver::is_software(&options.driver);

@@ -26,10 +26,11 @@ use orion_wire::message::graph_node::{
     GraphKernelNodeSetParams, GraphMemcpyNodeSetParams, GraphNodeSetParams, MemcpyNode, NodeParams, PoolProperties,
 };
 use orion_wire::message::image::Nothing;
+use orion_wire::message::library::ManagedVariable;
 use orion_wire::message::memory::{MemAlloc, MemAllocReply, MemFree};
 use orion_wire::message::stream::StreamSynchronize;
 use orion_wire::message::virtual_memory::Location;
-use orion_wire::record::op;
+use orion_wire::record::{HeapRange, op};
 
 use crate::harness::{self, Client, Oriond, Transport, body, non_blocking, told, words};
 
@@ -198,6 +199,11 @@ fn refused_wherever_an_address_is(i: &mut Intruder) {
     i.refused("a wait of a stream", calls::cuStreamWaitValue64_v2::OP, &body(&q));
     let q = MemFree { address: ClaimedDevice::new(i.stack & !0xfff) };
     i.refused("a free", MemFree::OP, &body(&q));
+    for (what, at) in [("a managed variable", i.stack), ("another", i.text), ("memory that is none", i.memory)] {
+        let range = HeapRange { offset: at % 4096, bytes: BYTES as u64 };
+        let q = ManagedVariable { address: ClaimedDevice::new(at), range: range.into() };
+        i.refused(what, ManagedVariable::OP, &body(&q));
+    }
     let q = CopyInInline { to: stack, stream, bytes: Bytes::from(&[1; BYTES][..]) };
     i.refused("bytes in a record", CopyInInline::OP, &body(&q));
     let heap = ClaimedHost::new(i.client.heap.base() as u64);

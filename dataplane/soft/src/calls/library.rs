@@ -12,7 +12,7 @@ use crate::api::{R, api, get, handle, put, put_some, text};
 use crate::calls::execution::{param_info, set_function_attribute};
 use crate::context::{self, Context};
 use crate::jit::{Jit, parse_ptx, read_file};
-use crate::module::{KERNELS, Kernel, LIBRARIES, Library, function_attribute, kernel_function};
+use crate::module::{KERNELS, Kernel, LIBRARIES, Library, Placed, function_attribute, kernel_function};
 use crate::ptx::decode::program::kernel_params;
 use crate::{capture, image};
 
@@ -21,7 +21,12 @@ impl Library {
     /// As `image::ptx_at` and `Jit::new`.
     fn load(text: &image::Text, jit: &Jit) -> R<Arc<Self>> {
         let ast = parse_ptx(text, jit)?;
-        let l = Arc::new(Self { ast: ast.clone(), kernels: Mutex::default(), instances: Mutex::default() });
+        let l = Arc::new(Self {
+            ast: ast.clone(),
+            kernels: Mutex::default(),
+            instances: Mutex::default(),
+            managed: Mutex::default(),
+        });
         let entries = ast.functions.iter().filter(|f| f.is_entry);
         let kernels: Vec<_> = entries
             .enumerate()
@@ -104,6 +109,7 @@ api! {
             }
             m.unload();
         }
+        l.managed.lock().map_err(|_| CUDA_ERROR_UNKNOWN)?.take().inspect(Placed::give_back);
         Ok(())
     }
     fn cuLibraryGetKernel(out: *mut CUkernel, h: CUlibrary, name: *const c_char) {

@@ -17,7 +17,7 @@ fn load_module(out: *mut CUmodule, text: &image::Text, jit: &Jit) -> R {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
     let ast = parse_ptx(text, jit)?;
-    let m = Module::load(&c, &ast, false)?;
+    let m = Module::load(&c, &ast, None)?;
     // SAFETY: not null, and the caller's out parameter.
     unsafe { put(out, handle(&m)) }
 }

@@ -5,7 +5,7 @@
 /// Hashes of the files that are the format itself.
 const FILES: &[u64] = &[
     // dataplane/transport/src/mirror.rs
-    0xd188dee043b781eb,
+    0xcd404c656a38192b,
     // dataplane/wire/src/activity.rs
     0xce1dfe52de4e6f07,
     // dataplane/wire/src/address.rs
@@ -23,7 +23,7 @@ const FILES: &[u64] = &[
     // dataplane/wire/src/handle.rs
     0xf8239e9312931b64,
     // dataplane/wire/src/hello.rs
-    0x78a173d6fadf08d9,
+    0xfe38dd6bf1329ad9,
     // dataplane/wire/src/image.rs
     0xb9a5ff7cccae9b07,
     // dataplane/wire/src/lease.rs

@@ -15,7 +15,7 @@ pub struct Op {
 }
 
 /// Changes with every row, and what it says of the other side.
-pub const ROWS_HASH: u64 = super::format::with(0x5ff24546c0c4eddb);
+pub const ROWS_HASH: u64 = super::format::with(0x775875374a3631f2);
 
 pub const CU_DEVICE_GET_HOST_ATOMIC_CAPABILITIES: u16 = 0x0100;
 pub const CU_DEVICE_GET_P2P_ATOMIC_CAPABILITIES: u16 = 0x0101;
@@ -51,6 +51,7 @@ pub const CU_LIBRARY_GET_KERNEL: u16 = 0x0282;
 pub const CU_LIBRARY_ENUMERATE_KERNELS: u16 = 0x0283;
 pub const CU_LIBRARY_GET_MODULE: u16 = 0x0284;
 pub const CU_LIBRARY_GET_GLOBAL: u16 = 0x0285;
+pub const CU_LIBRARY_GET_MANAGED: u16 = 0x0286;
 pub const CU_LAUNCH_KERNEL: u16 = 0x0300;
 pub const CU_LAUNCH_HOST_FUNC: u16 = 0x0301;
 pub const CU_FUNC_GET_ATTRIBUTE: u16 = 0x0302;
@@ -323,6 +324,7 @@ pub static OPS: &[Op] = &[
     Op { id: CU_LIBRARY_ENUMERATE_KERNELS, name: "cuLibraryEnumerateKernels", posted: false, needs_context: true },
     Op { id: CU_LIBRARY_GET_MODULE, name: "cuLibraryGetModule", posted: false, needs_context: true },
     Op { id: CU_LIBRARY_GET_GLOBAL, name: "cuLibraryGetGlobal", posted: false, needs_context: true },
+    Op { id: CU_LIBRARY_GET_MANAGED, name: "cuLibraryGetManaged", posted: false, needs_context: true },
     Op { id: CU_LAUNCH_KERNEL, name: "cuLaunchKernel", posted: false, needs_context: true },
     Op { id: CU_LAUNCH_HOST_FUNC, name: "cuLaunchHostFunc", posted: false, needs_context: true },
     Op { id: CU_FUNC_GET_ATTRIBUTE, name: "cuFuncGetAttribute", posted: false, needs_context: true },
@@ -346,8 +348,8 @@ pub static OPS: &[Op] = &[
     Op { id: CU_MEM_HOST_UNREGISTER, name: "cuMemHostUnregister", posted: false, needs_context: true },
     Op { id: CU_MEM_ADVISE, name: "cuMemAdvise", posted: false, needs_context: true },
     Op { id: CU_MEM_ADVISE_V2, name: "cuMemAdvise_v2", posted: false, needs_context: true },
-    Op { id: CU_MEM_PREFETCH_ASYNC, name: "cuMemPrefetchAsync", posted: true, needs_context: true },
-    Op { id: CU_MEM_PREFETCH_ASYNC_V2, name: "cuMemPrefetchAsync_v2", posted: true, needs_context: true },
+    Op { id: CU_MEM_PREFETCH_ASYNC, name: "cuMemPrefetchAsync", posted: false, needs_context: true },
+    Op { id: CU_MEM_PREFETCH_ASYNC_V2, name: "cuMemPrefetchAsync_v2", posted: false, needs_context: true },
     Op { id: CU_IPC_GET_EVENT_HANDLE, name: "cuIpcGetEventHandle", posted: false, needs_context: true },
     Op { id: CU_IPC_OPEN_EVENT_HANDLE, name: "cuIpcOpenEventHandle", posted: false, needs_context: true },
     Op { id: CU_IPC_GET_MEM_HANDLE, name: "cuIpcGetMemHandle", posted: false, needs_context: true },

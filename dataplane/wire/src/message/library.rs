@@ -1,6 +1,7 @@
 //! Libraries, and what is in them.
 
 use crate::generated::ops;
+use crate::message::address::{ClaimedDevice, ClaimedRange};
 use crate::message::declare::messages;
 use crate::message::field::{Existing, FUNCTION, LIBRARY, List, MODULE, New, Text};
 use crate::message::image::{JitOptions, JitResults, Layout, Payload};
@@ -49,10 +50,20 @@ messages! {
     command LibraryGetGlobal<'a>(ops::CU_LIBRARY_GET_GLOBAL) {
         library: Existing<LIBRARY>,
         name: Text<'a>,
+        /// A `__managed__` variable, which the driver finds by another function.
+        managed: bool,
     }
 
     reply LibraryGetGlobalReply(ops::CU_LIBRARY_GET_GLOBAL) {
         address: u64,
         bytes: u64,
+        is_managed: bool,
+    }
+
+    /// The client has a range of the heap at the address of a `__managed__` variable that it was told of, or of a part
+    /// of one. From now on it has the variable's bytes, and they are there with the reply.
+    command ManagedVariable(ops::CU_LIBRARY_GET_MANAGED) {
+        address: ClaimedDevice,
+        range: ClaimedRange,
     }
 }

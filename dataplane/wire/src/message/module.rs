@@ -49,5 +49,7 @@ messages! {
     reply ModuleGetGlobalReply(ops::CU_MODULE_GET_GLOBAL_V2) {
         address: u64,
         bytes: u64,
+        /// It is a `__managed__` variable.
+        is_managed: bool,
     }
 }

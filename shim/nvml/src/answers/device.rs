@@ -81,6 +81,21 @@ pub unsafe fn nvmlDeviceGetCudaComputeCapability(
     }))
 }
 
+/// None of those that have a name: memory that GPUs of several machines share, and its like.
+pub unsafe fn nvmlDeviceGetCapabilities(device: nvmlDevice_t, caps: *mut nvmlDeviceCapabilities_t) -> nvmlReturn_t {
+    answer(known(device).and_then(|_| {
+        if caps.is_null() {
+            return Err(NVML_ERROR_INVALID_ARGUMENT);
+        }
+        // SAFETY: not null; the caller has set this field.
+        if unsafe { (*caps).version } != NVML_DEVICE_CAPABILITIES_V1 {
+            return Err(NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
+        }
+        // SAFETY: the caller's promise.
+        unsafe { put(caps, nvmlDeviceCapabilities_t { version: NVML_DEVICE_CAPABILITIES_V1, capMask: 0 }) }
+    }))
+}
+
 pub unsafe fn nvmlDeviceGetPciInfoExt(device: nvmlDevice_t, pci: *mut nvmlPciInfoExt_t) -> nvmlReturn_t {
     /// A display controller that draws nothing.
     const DISPLAY_CONTROLLER: (c_uint, c_uint) = (3, 2);

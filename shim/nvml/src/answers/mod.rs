@@ -1,5 +1,6 @@
 //! The functions that are answered, by subject.
 
+mod affinity;
 mod device;
 mod events;
 mod handles;
@@ -12,6 +13,7 @@ mod processes;
 mod system;
 mod topology;
 
+pub use self::affinity::*;
 pub use self::device::*;
 pub use self::events::*;
 pub use self::handles::*;

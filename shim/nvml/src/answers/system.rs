@@ -12,13 +12,31 @@ use crate::types::*;
 
 pub unsafe fn nvmlSystemGetDriverVersion(version: *mut c_char, length: c_uint) -> nvmlReturn_t {
     // SAFETY: the caller's promise.
-    answer(library::driver_version().and_then(|cuda| unsafe { put_text(version, length, &driver_release(cuda)) }))
+    answer(driver_release().and_then(|release| unsafe { put_text(version, length, &release) }))
 }
 
 pub unsafe fn nvmlSystemGetNVMLVersion(version: *mut c_char, length: c_uint) -> nvmlReturn_t {
-    let text = |cuda: i32| format!("{}.{}", cuda / 1000, driver_release(cuda));
+    let text = || Ok(format!("{}.{}", library::driver_version()? / 1000, driver_release()?));
     // SAFETY: the caller's promise.
-    answer(library::driver_version().and_then(|cuda| unsafe { put_text(version, length, &text(cuda)) }))
+    answer(text().and_then(|text| unsafe { put_text(version, length, &text) }))
+}
+
+/// NVIDIA's `cuda.bindings` takes a system that does not answer this for one without NVML.
+pub unsafe fn nvmlSystemGetDriverBranch(branchInfo: *mut nvmlSystemDriverBranchInfo_t, length: c_uint) -> nvmlReturn_t {
+    answer(driver_release().and_then(|release| {
+        if branchInfo.is_null() {
+            return Err(NVML_ERROR_INVALID_ARGUMENT);
+        }
+        // SAFETY: the caller's promise.
+        if unsafe { (*branchInfo).version } != NVML_SYSTEM_DRIVER_BRANCH_INFO_V1 {
+            return Err(NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
+        }
+        let text = format!("r{}_00", release.split('.').next().unwrap_or_default());
+        // SAFETY: the caller's promise; of a longer text than it has room for nothing is written.
+        let (to, room) = unsafe { (&raw mut (*branchInfo).branch, length.min(NVML_BRANCH_CHARACTERS as c_uint)) };
+        // SAFETY: the same.
+        unsafe { put_text(to.cast(), room, &text) }
+    }))
 }
 
 pub unsafe fn nvmlSystemGetCudaDriverVersion(cudaDriverVersion: *mut c_int) -> nvmlReturn_t {
@@ -62,19 +80,46 @@ pub unsafe fn nvmlSystemGetHicVersion(hwbcCount: *mut c_uint, _hwbcEntries: *mut
     answer(library::initialized().and_then(|_| unsafe { put(hwbcCount, 0) }))
 }
 
-/// The branch of the driver that brought this version of CUDA, in the form of a release: which one the node has is not
-/// known here, and programs read the branch.
-fn driver_release(cuda: i32) -> String {
-    let branch = match cuda {
-        ..12000 => 450,
-        12000..12010 => 525,
-        12010..12030 => 530,
-        12030..12040 => 545,
-        12040..12060 => 550,
-        12060..12080 => 560,
-        12080..13000 => 570,
-        13000..13010 => 580,
-        _ => 590,
-    };
-    format!("{branch}.00")
+/// Of the oldest driver among those of the devices' nodes, which is what programs may count on.
+fn driver_release() -> Result<String, nvmlReturn_t> {
+    let cuda = library::driver_version()?;
+    let releases = library::devices()?.iter().map(|device| until_zero(&device.driver_release));
+    Ok(oldest(releases).unwrap_or_else(|| branch_of(cuda).to_owned()))
+}
+
+/// Nothing where one of them is not known.
+fn oldest<'a>(releases: impl Iterator<Item = &'a str>) -> Option<String> {
+    let numbers = |release: &str| release.split('.').map(|part| part.parse().ok()).collect::<Option<Vec<u32>>>();
+    let all: Option<Vec<_>> = releases.map(|release| Some((numbers(release)?, release))).collect();
+    all?.into_iter().min().map(|(_, release)| release.to_owned())
+}
+
+/// The branch of the driver that brought this version of CUDA, in the form of a release: where it is not known which
+/// release the node has, as beside the software GPU. Programs read the branch.
+fn branch_of(cuda: i32) -> &'static str {
+    match cuda {
+        ..12000 => "450.00",
+        12000..12010 => "525.00",
+        12010..12030 => "530.00",
+        12030..12040 => "545.00",
+        12040..12060 => "550.00",
+        12060..12080 => "560.00",
+        12080..13000 => "570.00",
+        13000..13010 => "580.00",
+        _ => "590.00",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_driver_counts_by_numbers_and_only_if_all_are_known() {
+        let oldest = |all: &[&str]| oldest(all.iter().copied());
+        assert_eq!(oldest(&["580.159.04"]).as_deref(), Some("580.159.04"));
+        assert_eq!(oldest(&["580.159.04", "580.65.06", "590.10"]).as_deref(), Some("580.65.06"));
+        assert_eq!(oldest(&["580.159.04", ""]), None);
+        assert_eq!(oldest(&[]), None);
+    }
 }

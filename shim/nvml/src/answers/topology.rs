@@ -38,6 +38,19 @@ pub unsafe fn nvmlDeviceGetTopologyCommonAncestor(
     }))
 }
 
+/// All of them, for any processor of this machine is as near as another: see `nvmlDeviceGetCpuAffinity`.
+pub unsafe fn nvmlSystemGetTopologyGpuSet(
+    _cpuNumber: c_uint,
+    count: *mut c_uint,
+    deviceArray: *mut nvmlDevice_t,
+) -> nvmlReturn_t {
+    answer(library::devices().and_then(|devices| {
+        let all: Vec<nvmlDevice_t> = (1..=devices.len()).map(std::ptr::without_provenance_mut).collect();
+        // SAFETY: the caller's promise.
+        unsafe { put_devices(count, deviceArray, &all) }
+    }))
+}
+
 /// Those at exactly this level. Whoever has no room for any is told how many there are.
 pub unsafe fn nvmlDeviceGetTopologyNearestGpus(
     device: nvmlDevice_t,
@@ -55,16 +68,28 @@ pub unsafe fn nvmlDeviceGetTopologyNearestGpus(
                 found.push(std::ptr::without_provenance_mut(other + 1));
             }
         }
-        // SAFETY: not null, and valid as the caller promises.
-        let room = unsafe { count.replace(found.len() as c_uint) } as usize;
-        match room {
-            0 => return Ok(()),
-            _ if room < found.len() => return Err(NVML_ERROR_INSUFFICIENT_SIZE),
-            _ if deviceArray.is_null() => return Err(NVML_ERROR_INVALID_ARGUMENT),
-            _ => {}
-        }
-        // SAFETY: there is room for as many, and they are not ours.
-        unsafe { std::ptr::copy_nonoverlapping(found.as_ptr(), deviceArray, found.len()) };
-        Ok(())
+        // SAFETY: the caller's promise.
+        unsafe { put_devices(count, deviceArray, &found) }
     }))
+}
+
+/// `count` says for how many there is room, and then how many there are.
+///
+/// # Safety
+/// `count` is null or valid, `to` null or valid for as many.
+unsafe fn put_devices(count: *mut c_uint, to: *mut nvmlDevice_t, found: &[nvmlDevice_t]) -> Result<(), nvmlReturn_t> {
+    if count.is_null() {
+        return Err(NVML_ERROR_INVALID_ARGUMENT);
+    }
+    // SAFETY: not null, and valid as the caller promises.
+    let room = unsafe { count.replace(found.len() as c_uint) } as usize;
+    match room {
+        0 => return Ok(()),
+        _ if room < found.len() => return Err(NVML_ERROR_INSUFFICIENT_SIZE),
+        _ if to.is_null() => return Err(NVML_ERROR_INVALID_ARGUMENT),
+        _ => {}
+    }
+    // SAFETY: there is room for as many, and they are not ours.
+    unsafe { std::ptr::copy_nonoverlapping(found.as_ptr(), to, found.len()) };
+    Ok(())
 }

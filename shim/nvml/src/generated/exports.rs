@@ -6,10 +6,10 @@
 // documentation.
 
 #[allow(unused_imports, reason = "as the rows need them")]
-use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
+use std::ffi::{c_char, c_int, c_uint, c_ulong, c_ulonglong, c_void};
 
 use crate::answers;
-use crate::library::not_supported;
+use crate::library::{not_permitted, not_supported};
 use crate::types::*;
 
 #[unsafe(no_mangle)]
@@ -92,28 +92,47 @@ pub extern "C" fn nvmlDeviceGetC2cModeInfoV() -> nvmlReturn_t {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetMemoryAffinity() -> nvmlReturn_t {
-    not_supported("nvmlDeviceGetMemoryAffinity")
+pub unsafe extern "C" fn nvmlDeviceGetMemoryAffinity(
+    device: nvmlDevice_t,
+    nodeSetSize: c_uint,
+    nodeSet: *mut c_ulong,
+    scope: nvmlAffinityScope_t,
+) -> nvmlReturn_t {
+    // SAFETY: the caller's promises are the same.
+    unsafe { answers::nvmlDeviceGetMemoryAffinity(device, nodeSetSize, nodeSet, scope) }
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetCpuAffinityWithinScope() -> nvmlReturn_t {
-    not_supported("nvmlDeviceGetCpuAffinityWithinScope")
+pub unsafe extern "C" fn nvmlDeviceGetCpuAffinityWithinScope(
+    device: nvmlDevice_t,
+    cpuSetSize: c_uint,
+    cpuSet: *mut c_ulong,
+    scope: nvmlAffinityScope_t,
+) -> nvmlReturn_t {
+    // SAFETY: the caller's promises are the same.
+    unsafe { answers::nvmlDeviceGetCpuAffinityWithinScope(device, cpuSetSize, cpuSet, scope) }
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetCpuAffinity() -> nvmlReturn_t {
-    not_supported("nvmlDeviceGetCpuAffinity")
+pub unsafe extern "C" fn nvmlDeviceGetCpuAffinity(
+    device: nvmlDevice_t,
+    cpuSetSize: c_uint,
+    cpuSet: *mut c_ulong,
+) -> nvmlReturn_t {
+    // SAFETY: the caller's promises are the same.
+    unsafe { answers::nvmlDeviceGetCpuAffinity(device, cpuSetSize, cpuSet) }
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceSetCpuAffinity() -> nvmlReturn_t {
-    not_supported("nvmlDeviceSetCpuAffinity")
+pub unsafe extern "C" fn nvmlDeviceSetCpuAffinity(device: nvmlDevice_t) -> nvmlReturn_t {
+    // SAFETY: the caller's promises are the same.
+    unsafe { answers::nvmlDeviceSetCpuAffinity(device) }
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceClearCpuAffinity() -> nvmlReturn_t {
-    not_supported("nvmlDeviceClearCpuAffinity")
+pub unsafe extern "C" fn nvmlDeviceClearCpuAffinity(device: nvmlDevice_t) -> nvmlReturn_t {
+    // SAFETY: the caller's promises are the same.
+    unsafe { answers::nvmlDeviceClearCpuAffinity(device) }
 }
 
 #[unsafe(no_mangle)]
@@ -496,7 +515,7 @@ pub extern "C" fn nvmlDeviceGetClockOffsets() -> nvmlReturn_t {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlDeviceSetClockOffsets() -> nvmlReturn_t {
-    not_supported("nvmlDeviceSetClockOffsets")
+    not_permitted("nvmlDeviceSetClockOffsets")
 }
 
 #[unsafe(no_mangle)]
@@ -541,7 +560,7 @@ pub extern "C" fn nvmlDeviceGetPowerMizerMode_v1() -> nvmlReturn_t {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlDeviceSetPowerMizerMode_v1() -> nvmlReturn_t {
-    not_supported("nvmlDeviceSetPowerMizerMode_v1")
+    not_permitted("nvmlDeviceSetPowerMizerMode_v1")
 }
 
 #[unsafe(no_mangle)]
@@ -556,7 +575,7 @@ pub extern "C" fn nvmlDeviceGetEnforcedPowerLimit() -> nvmlReturn_t {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlDeviceSetAdaptiveTgpMode_v1() -> nvmlReturn_t {
-    not_supported("nvmlDeviceSetAdaptiveTgpMode_v1")
+    not_permitted("nvmlDeviceSetAdaptiveTgpMode_v1")
 }
 
 #[unsafe(no_mangle)]
@@ -586,7 +605,7 @@ pub unsafe extern "C" fn nvmlDeviceGetMemoryInfo_v2(
 
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlDeviceSetMemoryLimits_v1() -> nvmlReturn_t {
-    not_supported("nvmlDeviceSetMemoryLimits_v1")
+    not_permitted("nvmlDeviceSetMemoryLimits_v1")
 }
 
 #[unsafe(no_mangle)]
@@ -617,7 +636,7 @@ pub extern "C" fn nvmlDeviceGetDramEncryptionMode() -> nvmlReturn_t {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlDeviceSetDramEncryptionMode() -> nvmlReturn_t {
-    not_supported("nvmlDeviceSetDramEncryptionMode")
+    not_permitted("nvmlDeviceSetDramEncryptionMode")
 }
 
 #[unsafe(no_mangle)]
@@ -891,7 +910,7 @@ pub extern "C" fn nvmlDeviceGetSramEccErrorStatus() -> nvmlReturn_t {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlDeviceSetPowerManagementLimit_v2() -> nvmlReturn_t {
-    not_supported("nvmlDeviceSetPowerManagementLimit_v2")
+    not_permitted("nvmlDeviceSetPowerManagementLimit_v2")
 }
 
 #[unsafe(no_mangle)]
@@ -986,7 +1005,7 @@ pub extern "C" fn nvmlDeviceGetPdi() -> nvmlReturn_t {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlDeviceSetHostname_v1() -> nvmlReturn_t {
-    not_supported("nvmlDeviceSetHostname_v1")
+    not_permitted("nvmlDeviceSetHostname_v1")
 }
 
 #[unsafe(no_mangle)]
@@ -1001,22 +1020,22 @@ pub extern "C" fn nvmlDevicePerfMetricsGetSamples_v1() -> nvmlReturn_t {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlDeviceSetPersistenceMode() -> nvmlReturn_t {
-    not_supported("nvmlDeviceSetPersistenceMode")
+    not_permitted("nvmlDeviceSetPersistenceMode")
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlDeviceSetComputeMode() -> nvmlReturn_t {
-    not_supported("nvmlDeviceSetComputeMode")
+    not_permitted("nvmlDeviceSetComputeMode")
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlDeviceSetEccMode() -> nvmlReturn_t {
-    not_supported("nvmlDeviceSetEccMode")
+    not_permitted("nvmlDeviceSetEccMode")
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlDeviceClearEccErrorCounts() -> nvmlReturn_t {
-    not_supported("nvmlDeviceClearEccErrorCounts")
+    not_permitted("nvmlDeviceClearEccErrorCounts")
 }
 
 #[unsafe(no_mangle)]
@@ -1026,87 +1045,87 @@ pub extern "C" fn nvmlDeviceSetDriverModel() -> nvmlReturn_t {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlDeviceSetGpuLockedClocks() -> nvmlReturn_t {
-    not_supported("nvmlDeviceSetGpuLockedClocks")
+    not_permitted("nvmlDeviceSetGpuLockedClocks")
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlDeviceResetGpuLockedClocks() -> nvmlReturn_t {
-    not_supported("nvmlDeviceResetGpuLockedClocks")
+    not_permitted("nvmlDeviceResetGpuLockedClocks")
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlDeviceSetMemoryLockedClocks() -> nvmlReturn_t {
-    not_supported("nvmlDeviceSetMemoryLockedClocks")
+    not_permitted("nvmlDeviceSetMemoryLockedClocks")
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlDeviceResetMemoryLockedClocks() -> nvmlReturn_t {
-    not_supported("nvmlDeviceResetMemoryLockedClocks")
+    not_permitted("nvmlDeviceResetMemoryLockedClocks")
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlDeviceSetApplicationsClocks() -> nvmlReturn_t {
-    not_supported("nvmlDeviceSetApplicationsClocks")
+    not_permitted("nvmlDeviceSetApplicationsClocks")
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlDeviceResetApplicationsClocks() -> nvmlReturn_t {
-    not_supported("nvmlDeviceResetApplicationsClocks")
+    not_permitted("nvmlDeviceResetApplicationsClocks")
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlDeviceSetAutoBoostedClocksEnabled() -> nvmlReturn_t {
-    not_supported("nvmlDeviceSetAutoBoostedClocksEnabled")
+    not_permitted("nvmlDeviceSetAutoBoostedClocksEnabled")
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlDeviceSetDefaultAutoBoostedClocksEnabled() -> nvmlReturn_t {
-    not_supported("nvmlDeviceSetDefaultAutoBoostedClocksEnabled")
+    not_permitted("nvmlDeviceSetDefaultAutoBoostedClocksEnabled")
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlDeviceSetDefaultFanSpeed_v2() -> nvmlReturn_t {
-    not_supported("nvmlDeviceSetDefaultFanSpeed_v2")
+    not_permitted("nvmlDeviceSetDefaultFanSpeed_v2")
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlDeviceSetFanControlPolicy() -> nvmlReturn_t {
-    not_supported("nvmlDeviceSetFanControlPolicy")
+    not_permitted("nvmlDeviceSetFanControlPolicy")
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlDeviceSetTemperatureThreshold() -> nvmlReturn_t {
-    not_supported("nvmlDeviceSetTemperatureThreshold")
+    not_permitted("nvmlDeviceSetTemperatureThreshold")
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlDeviceSetPowerManagementLimit() -> nvmlReturn_t {
-    not_supported("nvmlDeviceSetPowerManagementLimit")
+    not_permitted("nvmlDeviceSetPowerManagementLimit")
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlDeviceSetGpuOperationMode() -> nvmlReturn_t {
-    not_supported("nvmlDeviceSetGpuOperationMode")
+    not_permitted("nvmlDeviceSetGpuOperationMode")
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlDeviceSetAPIRestriction() -> nvmlReturn_t {
-    not_supported("nvmlDeviceSetAPIRestriction")
+    not_permitted("nvmlDeviceSetAPIRestriction")
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlDeviceSetFanSpeed_v2() -> nvmlReturn_t {
-    not_supported("nvmlDeviceSetFanSpeed_v2")
+    not_permitted("nvmlDeviceSetFanSpeed_v2")
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlDeviceSetGpcClkVfOffset() -> nvmlReturn_t {
-    not_supported("nvmlDeviceSetGpcClkVfOffset")
+    not_permitted("nvmlDeviceSetGpcClkVfOffset")
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlDeviceSetMemClkVfOffset() -> nvmlReturn_t {
-    not_supported("nvmlDeviceSetMemClkVfOffset")
+    not_permitted("nvmlDeviceSetMemClkVfOffset")
 }
 
 #[unsafe(no_mangle)]
@@ -1135,7 +1154,7 @@ pub unsafe extern "C" fn nvmlDeviceGetSupportedEventTypes(
 
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlDeviceModifyDrainState() -> nvmlReturn_t {
-    not_supported("nvmlDeviceModifyDrainState")
+    not_permitted("nvmlDeviceModifyDrainState")
 }
 
 #[unsafe(no_mangle)]
@@ -1145,7 +1164,7 @@ pub extern "C" fn nvmlDeviceQueryDrainState() -> nvmlReturn_t {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlDeviceRemoveGpu_v2() -> nvmlReturn_t {
-    not_supported("nvmlDeviceRemoveGpu_v2")
+    not_permitted("nvmlDeviceRemoveGpu_v2")
 }
 
 #[unsafe(no_mangle)]
@@ -1165,7 +1184,7 @@ pub unsafe extern "C" fn nvmlDeviceGetFieldValues(
 
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlDeviceClearFieldValues() -> nvmlReturn_t {
-    not_supported("nvmlDeviceClearFieldValues")
+    not_permitted("nvmlDeviceClearFieldValues")
 }
 
 #[unsafe(no_mangle)]
@@ -1179,7 +1198,7 @@ pub unsafe extern "C" fn nvmlDeviceGetVirtualizationMode(
 
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlDeviceSetVirtualizationMode() -> nvmlReturn_t {
-    not_supported("nvmlDeviceSetVirtualizationMode")
+    not_permitted("nvmlDeviceSetVirtualizationMode")
 }
 
 #[unsafe(no_mangle)]
@@ -1290,8 +1309,12 @@ pub extern "C" fn nvmlDeviceGetDeviceHandleFromMigDeviceHandle() -> nvmlReturn_t
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetCapabilities() -> nvmlReturn_t {
-    not_supported("nvmlDeviceGetCapabilities")
+pub unsafe extern "C" fn nvmlDeviceGetCapabilities(
+    device: nvmlDevice_t,
+    caps: *mut nvmlDeviceCapabilities_t,
+) -> nvmlReturn_t {
+    // SAFETY: the caller's promises are the same.
+    unsafe { answers::nvmlDeviceGetCapabilities(device, caps) }
 }
 
 #[unsafe(no_mangle)]
@@ -1306,17 +1329,17 @@ pub extern "C" fn nvmlDeviceWorkloadPowerProfileGetCurrentProfiles() -> nvmlRetu
 
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlDeviceWorkloadPowerProfileSetRequestedProfiles() -> nvmlReturn_t {
-    not_supported("nvmlDeviceWorkloadPowerProfileSetRequestedProfiles")
+    not_permitted("nvmlDeviceWorkloadPowerProfileSetRequestedProfiles")
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlDeviceWorkloadPowerProfileClearRequestedProfiles() -> nvmlReturn_t {
-    not_supported("nvmlDeviceWorkloadPowerProfileClearRequestedProfiles")
+    not_permitted("nvmlDeviceWorkloadPowerProfileClearRequestedProfiles")
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlDeviceWorkloadPowerProfileUpdateProfiles_v1() -> nvmlReturn_t {
-    not_supported("nvmlDeviceWorkloadPowerProfileUpdateProfiles_v1")
+    not_permitted("nvmlDeviceWorkloadPowerProfileUpdateProfiles_v1")
 }
 
 #[unsafe(no_mangle)]
@@ -1326,12 +1349,12 @@ pub extern "C" fn nvmlDevicePowerSmoothingActivatePresetProfile() -> nvmlReturn_
 
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlDevicePowerSmoothingUpdatePresetProfileParam() -> nvmlReturn_t {
-    not_supported("nvmlDevicePowerSmoothingUpdatePresetProfileParam")
+    not_permitted("nvmlDevicePowerSmoothingUpdatePresetProfileParam")
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlDevicePowerSmoothingSetState() -> nvmlReturn_t {
-    not_supported("nvmlDevicePowerSmoothingSetState")
+    not_permitted("nvmlDevicePowerSmoothingSetState")
 }
 
 #[unsafe(no_mangle)]
@@ -1346,7 +1369,7 @@ pub extern "C" fn nvmlDeviceGetRemappedRows_v2() -> nvmlReturn_t {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlDeviceSetRusdSettings_v1() -> nvmlReturn_t {
-    not_supported("nvmlDeviceSetRusdSettings_v1")
+    not_permitted("nvmlDeviceSetRusdSettings_v1")
 }
 
 #[unsafe(no_mangle)]
@@ -1404,7 +1427,7 @@ pub extern "C" fn nvmlDeviceGetGridLicensableFeatures_v3() -> nvmlReturn_t {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlDeviceRemoveGpu() -> nvmlReturn_t {
-    not_supported("nvmlDeviceRemoveGpu")
+    not_permitted("nvmlDeviceRemoveGpu")
 }
 
 #[unsafe(no_mangle)]
@@ -1941,13 +1964,22 @@ pub unsafe extern "C" fn nvmlSystemGetHicVersion(
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlSystemGetTopologyGpuSet() -> nvmlReturn_t {
-    not_supported("nvmlSystemGetTopologyGpuSet")
+pub unsafe extern "C" fn nvmlSystemGetTopologyGpuSet(
+    cpuNumber: c_uint,
+    count: *mut c_uint,
+    deviceArray: *mut nvmlDevice_t,
+) -> nvmlReturn_t {
+    // SAFETY: the caller's promises are the same.
+    unsafe { answers::nvmlSystemGetTopologyGpuSet(cpuNumber, count, deviceArray) }
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlSystemGetDriverBranch() -> nvmlReturn_t {
-    not_supported("nvmlSystemGetDriverBranch")
+pub unsafe extern "C" fn nvmlSystemGetDriverBranch(
+    branchInfo: *mut nvmlSystemDriverBranchInfo_t,
+    length: c_uint,
+) -> nvmlReturn_t {
+    // SAFETY: the caller's promises are the same.
+    unsafe { answers::nvmlSystemGetDriverBranch(branchInfo, length) }
 }
 
 #[unsafe(no_mangle)]

@@ -57,6 +57,23 @@ impl Geometry {
 /// Checks and posts one launch.
 ///
 /// # Safety
+/// Pinned memory that the parameters point to.
+///
+/// # Safety
+/// As `cuLaunchKernelEx`.
+unsafe fn keep_in_step(s: &'static Session, f: &Function, parameters: &Parameters) -> Result<(), CUresult> {
+    let mut kept = Ok(());
+    // SAFETY: the caller's promise.
+    unsafe {
+        parameters.each_word(&f.layout, |word| {
+            if kept.is_ok() {
+                kept = crate::memory::in_step::note_parameter(s, word);
+            }
+        });
+    }
+    kept
+}
+
 /// As `cuLaunchKernelEx`.
 pub(super) unsafe fn launch(
     f: CUfunction,
@@ -92,7 +109,11 @@ pub(super) unsafe fn launch(
     };
     if s.pages.must_bring() {
         // SAFETY: the caller's promise.
-        unsafe { parameters.each_word(&f.layout, |word| crate::memory::in_step::note_parameter(s, word)) };
+        if let Err(code) = unsafe { keep_in_step(s, f, &parameters) } {
+            // Whoever ignores it would take for a result what no kernel wrote.
+            crate::session::poison::end(ctx, code);
+            return code;
+        }
     }
     if f.is_prepared.load(Ordering::Relaxed) {
         // SAFETY: the caller's promise.

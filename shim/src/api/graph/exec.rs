@@ -36,6 +36,17 @@ fn exec_name(exec: CUgraphExec) -> Result<u64, CUresult> {
     named(Kind::GraphExec, exec as u64)
 }
 
+/// A kernel that launches a graph is given its handle, and follows it: ours would be a wild address there, whose fault
+/// ends the context.
+fn is_launched_by_host(flags: u64) -> Result<(), CUresult> {
+    if flags & u64::from(CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) == 0 {
+        return Ok(());
+    }
+    let why = "kernels cannot launch graphs; launch them from the host, or make them conditional nodes of one graph";
+    crate::report::refuse::refused("cuGraphInstantiate", why);
+    Err(CUDA_ERROR_NOT_SUPPORTED)
+}
+
 /// # Safety
 /// As CUDA's `cuGraphInstantiateWithFlags`.
 pub unsafe fn cuGraphInstantiateWithFlags(out: *mut CUgraphExec, graph: CUgraph, flags: u64) -> CUresult {
@@ -45,6 +56,7 @@ pub unsafe fn cuGraphInstantiateWithFlags(out: *mut CUgraphExec, graph: CUgraph,
         if out.is_null() {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
+        is_launched_by_host(flags)?;
         let name = state().handles.reserve(Kind::GraphExec);
         let some_set_aside = s.graph_copies.any();
         let q = GraphInstantiateWithFlags { exec: name.into(), graph, flags, some_set_aside };
@@ -129,6 +141,11 @@ unsafe fn instantiate_with_params(
         let params = unsafe { params.as_mut() }.ok_or(CUDA_ERROR_INVALID_VALUE)?;
         if out.is_null() {
             return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        if let Err(code) = is_launched_by_host(params.flags) {
+            params.result_out = CUDA_GRAPH_INSTANTIATE_ERROR;
+            params.hErrNode_out = std::ptr::null_mut();
+            return Err(code);
         }
         let name = state().handles.reserve(Kind::GraphExec);
         let spare = Spare::new(Kind::GraphNode, 1);

@@ -104,7 +104,7 @@ impl<'a> Params<KernelNode<'a>> {
         let s = session()?;
         if s.pages.must_bring() {
             for word in packed.chunks_exact(8) {
-                in_step::note_parameter(s, u64::from_le_bytes(word.try_into().expect("eight bytes")));
+                in_step::note_parameter(s, u64::from_le_bytes(word.try_into().expect("eight bytes")))?;
             }
         }
         let node = KernelNode {
@@ -170,10 +170,11 @@ impl Params<BatchNode> {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         let s = session()?;
+        // SAFETY: inside the application's array; all of an operation's bytes belong to `pad`.
+        let words_of = |i| unsafe { &(*p.paramArray.add(i)).pad };
+        (0..count).try_for_each(|i| in_step::note(s, words_of(i)))?;
         let operation = |i| {
-            // SAFETY: inside the application's array; all of an operation's bytes belong to `pad`.
-            let words = unsafe { &(*p.paramArray.add(i)).pad };
-            in_step::note(s, words);
+            let words = words_of(i);
             MemOp {
                 operation_flags: Halves(words[0] as u32, (words[0] >> 32) as u32),
                 address: ClaimedDevice::new(words[1]),

@@ -9,7 +9,8 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::Duration;
 
 use orion_ring::Memory;
 
@@ -18,6 +19,8 @@ use super::worker_log::WorkerLog;
 use crate::cell::{self, Group, Namespaces, Plan, User};
 
 const ADDR_COMPAT_LAYOUT: libc::c_ulong = 0x0020_0000;
+/// Between tries to remove the memory cgroups of workers that were reaped a moment ago.
+const REMOVAL_INTERVAL: Duration = Duration::from_millis(50);
 
 pub enum Order {
     Spawn(Kind),
@@ -58,7 +61,7 @@ fn serve(
     log: &WorkerLog,
 ) {
     let (mut tenant, mut namespaces) = (None, Namespaces::new(plan));
-    for order in orders {
+    while let Some(order) = next(&orders, plan) {
         match order {
             Order::Spawn(kind) => {
                 let newborn = user_for(plan, &mut tenant)
@@ -70,6 +73,17 @@ fn serve(
             Order::Remove(group) => drop(group),
         }
     }
+}
+
+/// Nothing once the last sender is gone.
+fn next(orders: &Receiver<Order>, plan: &Plan) -> Option<Order> {
+    while plan.groups.as_ref().is_some_and(|groups| groups.remove_left()) {
+        match orders.recv_timeout(REMOVAL_INTERVAL) {
+            Err(RecvTimeoutError::Timeout) => {}
+            outcome => return outcome.ok(),
+        }
+    }
+    orders.recv().ok()
 }
 
 /// A user for the next worker. Where all sessions are one tenant's, it is `tenant`'s.

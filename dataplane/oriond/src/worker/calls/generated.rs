@@ -68,6 +68,7 @@ pub fn dispatch(s: &mut Session, header: &Header, body: Reader<'_>, reply: &mut 
         }
         ops::CU_LIBRARY_GET_MODULE => crate::worker::calls::library::cuLibraryGetModule(s, header, body, reply),
         ops::CU_LIBRARY_GET_GLOBAL => crate::worker::calls::library::cuLibraryGetGlobal(s, header, body, reply),
+        ops::CU_LIBRARY_GET_MANAGED => crate::worker::calls::library::cuLibraryGetManaged(s, header, body, reply),
         ops::CU_LAUNCH_KERNEL => crate::worker::calls::execution::cuLaunchKernel(s, header, body, reply),
         ops::CU_LAUNCH_HOST_FUNC => crate::worker::calls::callback::cuLaunchHostFunc(s, header, body, reply),
         ops::CU_FUNC_GET_ATTRIBUTE => crate::worker::calls::execution::cuFuncGetAttribute(s, header, body, reply),

@@ -11,13 +11,12 @@ use orion_wire::handle::Kind;
 use orion_wire::message::field::Text;
 use orion_wire::message::library::{LibraryEnumerateKernels, LibraryEnumerateKernelsReply, LibraryGetGlobal};
 use orion_wire::message::library::{LibraryGetGlobalReply, LibraryGetKernel, LibraryGetKernelReply};
-use orion_wire::message::library::{LibraryGetModule, LibraryLoadData, LibraryUnload};
+use orion_wire::message::library::{LibraryGetModule, LibraryLoadData, LibraryUnload, ManagedVariable};
 use orion_wire::record::Header;
 
 use crate::worker::calls::images::{layout, load};
 use crate::worker::outcome::{Handled, Outcome};
 use crate::worker::session::Session;
-use crate::worker::state::addresses::Of;
 use crate::worker::state::retired::Retired;
 
 pub fn cuLibraryLoadData(s: &mut Session, header: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
@@ -28,7 +27,7 @@ pub fn cuLibraryLoadData(s: &mut Session, header: &Header, mut r: Reader<'_>, _r
 pub fn cuLibraryUnload(s: &mut Session, _header: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
     let word = LibraryUnload::decode(&mut r)?.library.0;
     let library = s.handle(Kind::Library, word)?;
-    s.addresses.unloaded(word);
+    s.globals_unloaded(word);
     let image = s.images.remove(&word);
     s.unbind(Kind::Library, word);
     s.retired.push(Retired { handle: library as usize, is_library: true, context: 0, image });
@@ -90,15 +89,37 @@ pub fn cuLibraryGetModule(s: &mut Session, _header: &Header, mut r: Reader<'_>, 
     Ok(Outcome::Done(code))
 }
 
-pub fn cuLibraryGetGlobal(s: &mut Session, _header: &Header, mut r: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
+pub fn cuLibraryGetGlobal(s: &mut Session, header: &Header, mut r: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = LibraryGetGlobal::decode(&mut r)?;
     let (library, name) = (s.handle(Kind::Library, q.library.0)?, q.name.to_c());
     let (mut address, mut size) = (0, 0);
     // SAFETY: a looked-up library, a NUL-terminated name, valid out pointers.
-    let code = unsafe { s.driver.cuLibraryGetGlobal(&mut address, &mut size, library.cast(), name.as_ptr()) };
-    if code == CUDA_SUCCESS {
-        s.addresses.given(address, size as u64, Of::Globals(q.library.0));
-    }
-    LibraryGetGlobalReply { address, bytes: size as u64 }.encode(reply);
+    let mut ask = |s: &Session| unsafe {
+        let (library, name) = (library.cast(), name.as_ptr());
+        match q.managed {
+            true => s.driver.cuLibraryGetManaged(&mut address, &mut size, library, name),
+            false => s.driver.cuLibraryGetGlobal(&mut address, &mut size, library, name),
+        }
+    };
+    let code = match ask(s) {
+        // The runtime asks for managed variables before it has made a context its own.
+        CUDA_ERROR_INVALID_CONTEXT if header.context == 0 && s.make_current(s.any_context()).is_ok() => ask(s),
+        code => code,
+    };
+    let is_managed = code == CUDA_SUCCESS && s.found_global(address, size as u64, q.library.0);
+    LibraryGetGlobalReply { address, bytes: size as u64, is_managed }.encode(reply);
     Ok(Outcome::Done(code))
+}
+
+/// The client has pages where a managed variable is.
+pub fn cuLibraryGetManaged(s: &mut Session, _header: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
+    let q = ManagedVariable::decode(&mut r)?;
+    let range = q.range.check(s.heap.bytes())?;
+    let (address, owner) = s.managed_variable(q.address, range)?;
+    // SAFETY: a variable of the session's, which is dropped before it is unloaded.
+    if unsafe { s.variables.add(address, range, owner) }.is_err() {
+        return Ok(Outcome::Done(CUDA_ERROR_OUT_OF_MEMORY));
+    }
+    s.flush_ranges()?;
+    Ok(Outcome::Done(CUDA_SUCCESS))
 }

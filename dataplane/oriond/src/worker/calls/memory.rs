@@ -57,6 +57,9 @@ pub fn cuMemFree_v2(s: &mut Session, header: &Header, mut r: Reader<'_>, _reply:
     // Nothing to free is no error.
     let q = MemFree::decode(&mut r)?;
     let address = s.reach(q.address, u64::from(!q.address.is_null()))?;
+    if s.is_managed_variable(address) {
+        return Ok(Outcome::Done(CUDA_ERROR_INVALID_VALUE));
+    }
     s.addresses.ended(address.raw());
     s.note_free(ptr::null_mut());
     // Not while a capture is open: asking a captured stream would end its capture.
@@ -73,6 +76,8 @@ pub fn cuMemFree_v2(s: &mut Session, header: &Header, mut r: Reader<'_>, _reply:
     // SAFETY: device memory of the session; the driver checks that an allocation begins there.
     let code = unsafe { s.driver.cuMemFree_v2(address.raw()) };
     s.memory_ended(ending, code == CUDA_SUCCESS);
+    // The driver has waited for the device, and who called goes on as after any wait.
+    s.flush_ranges()?;
     Ok(Outcome::Done(code))
 }
 

@@ -17,7 +17,6 @@ use orion_wire::record::Header;
 use crate::worker::calls::images::{layout, load};
 use crate::worker::outcome::{Handled, Outcome};
 use crate::worker::session::Session;
-use crate::worker::state::addresses::Of;
 use crate::worker::state::retired::Retired;
 
 pub fn cuModuleLoadDataEx(s: &mut Session, header: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
@@ -29,7 +28,7 @@ pub fn cuModuleUnload(s: &mut Session, _header: &Header, mut r: Reader<'_>, _rep
     let word = ModuleUnload::decode(&mut r)?.module.0;
     let module = s.handle(Kind::Module, word)?;
     let context = s.objects.context_of(Kind::Module, word);
-    s.addresses.unloaded(word);
+    s.globals_unloaded(word);
     let image = s.images.remove(&word);
     s.unbind(Kind::Module, word);
     s.retired.push(Retired { handle: module as usize, is_library: false, context, image });
@@ -83,9 +82,7 @@ pub fn cuModuleGetGlobal_v2(s: &mut Session, _header: &Header, mut r: Reader<'_>
     let (mut address, mut size) = (0, 0);
     // SAFETY: a looked-up module, a NUL-terminated name, valid out pointers.
     let code = unsafe { s.driver.cuModuleGetGlobal_v2(&mut address, &mut size, module.cast(), name.as_ptr()) };
-    if code == CUDA_SUCCESS {
-        s.addresses.given(address, size as u64, Of::Globals(q.module.0));
-    }
-    ModuleGetGlobalReply { address, bytes: size as u64 }.encode(reply);
+    let is_managed = code == CUDA_SUCCESS && s.found_global(address, size as u64, q.module.0);
+    ModuleGetGlobalReply { address, bytes: size as u64, is_managed }.encode(reply);
     Ok(Outcome::Done(code))
 }

@@ -146,6 +146,9 @@ pub fn cuMemFreeAsync(s: &mut Session, header: &Header, mut r: Reader<'_>, _repl
     let stream = s.stream(q.stream.0, header.thread)?;
     s.note_free(stream);
     let base = s.reach(q.address, 1)?;
+    if s.is_managed_variable(base) {
+        return Ok(Outcome::Done(CUDA_ERROR_INVALID_VALUE));
+    }
     // SAFETY: a stream and device memory of this session; the driver checks that an allocation begins there.
     let code = unsafe { s.driver.cuMemFreeAsync(base.raw(), stream) };
     // In a stream that is being captured nothing is freed now.

@@ -9,7 +9,7 @@ use std::ptr;
 use orion_cuda::driver::Driver;
 use orion_cuda::sys::*;
 use orion_wire::agent::Gpu;
-use orion_wire::hello::{Device, PEER_ACCESS, PEER_ATOMICS, PEER_SAME_GPU, PcieLink};
+use orion_wire::hello::{Device, PEER_ACCESS, PEER_ATOMICS, PEER_SAME_GPU, PcieLink, RELEASE_BYTES_MAX};
 use orion_wire::text::acts;
 
 use crate::vgpu::set_apart;
@@ -188,6 +188,20 @@ pub fn pcie_link(driver: &Driver, is_software: bool, device: CUdevice) -> PcieLi
     }
 }
 
+/// Of the kernel's module, which a worker in its cell cannot ask; empty where that is not there, as beside the software
+/// GPU or on Windows' Linux.
+pub fn release(is_software: bool) -> String {
+    let read = || std::fs::read_to_string("/sys/module/nvidia/version").unwrap_or_default();
+    if is_software { String::new() } else { release_in(&read()) }
+}
+
+fn release_in(text: &str) -> String {
+    let is_part = |c: char| c.is_ascii_digit() || c == '.';
+    let text = text.trim();
+    let is_release = text.contains('.') && text.chars().all(is_part) && text.len() <= RELEASE_BYTES_MAX;
+    if is_release { text.to_owned() } else { String::new() }
+}
+
 /// Of a speed as in `32.0 GT/s PCIe`; 0 of what is none.
 fn generation_of(speed: &str) -> u16 {
     let speeds = ["2.5", "5.0", "8.0", "16.0", "32.0", "64.0"];
@@ -222,5 +236,14 @@ mod tests {
     fn generations_are_told_by_their_speeds() {
         let known = ["2.5 GT/s PCIe\n", "8.0 GT/s PCIe\n", "32.0 GT/s PCIe\n", "Unknown\n", ""];
         assert_eq!(known.map(generation_of), [1, 3, 5, 0, 0]);
+    }
+
+    #[test]
+    fn a_release_is_numbers_with_dots_and_nothing_else_is() {
+        assert_eq!(["580.159.04\n", "470.82"].map(release_in), ["580.159.04", "470.82"]);
+        let long = "1.".repeat(16);
+        for text in ["", "\n", "580", "580.x", "NVRM version: 580.159.04", &long] {
+            assert_eq!(release_in(text), "", "{text:?}");
+        }
     }
 }

@@ -24,6 +24,7 @@ use orion_wire::{Fault, Reader};
 
 use crate::lines;
 use crate::worker::out::arrivals::{self, Shared};
+use crate::worker::out::managed::Variables;
 use crate::worker::out::replies::Events;
 
 /// What a ticket stands for: see [`Task`].
@@ -51,6 +52,7 @@ pub struct Callbacks {
     destroyed: Mutex<Vec<u64>>,
     /// For a client with its own copy of the heap.
     arrivals: Option<(Shared, Heap)>,
+    variables: Arc<Variables>,
 }
 
 /// Of a host function: whether it runs now, and how many nodes of executable graphs it belongs to.
@@ -92,7 +94,12 @@ pub struct Ticket {
 }
 
 impl Callbacks {
-    pub fn new(events: Arc<Events>, commands: Lookahead, arrivals: Option<(Shared, Heap)>) -> Arc<Callbacks> {
+    pub fn new(
+        events: Arc<Events>,
+        commands: Lookahead,
+        arrivals: Option<(Shared, Heap)>,
+        variables: Arc<Variables>,
+    ) -> Arc<Callbacks> {
         Arc::new(Callbacks {
             events,
             commands,
@@ -102,6 +109,7 @@ impl Callbacks {
             outstanding: AtomicU64::new(0),
             destroyed: Mutex::new(Vec::new()),
             arrivals,
+            variables,
         })
     }
 
@@ -156,6 +164,7 @@ impl Callbacks {
     fn run(&self, ticket: &Ticket, status: CUresult) {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         self.running.lock().expect("no panic happens under this lock").insert(id, false);
+        self.variables.take();
         if let Some((arrivals, heap)) = &self.arrivals
             && let Err(fault) = arrivals::lock(arrivals).before_function(heap, !ticket.once)
         {
@@ -172,6 +181,8 @@ impl Callbacks {
             }
         }
         running.remove(&id);
+        drop(running);
+        self.variables.give();
     }
 
     /// Whether word of the end lies in the ring and the executor cannot come to it: it may be inside a driver call that

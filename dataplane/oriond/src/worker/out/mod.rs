@@ -2,6 +2,7 @@
 
 pub mod arrivals;
 pub mod callbacks;
+pub mod managed;
 pub mod output;
 pub mod records;
 pub mod replies;

@@ -142,6 +142,7 @@ impl Session {
     /// Announces the heap ranges whose copies have finished, and what kernels changed in mapped host memory. Called
     /// before every reply that tells the client of a completion, so the bytes are there first.
     pub fn flush_ranges(&mut self) -> Result<(), Fault> {
+        self.variables.take();
         match self.pages.must_bring() {
             true => self.bring(Scope::All).map(drop),
             false => Ok(()),

@@ -20,6 +20,7 @@ pub mod reach;
 mod recording;
 mod small_copies;
 mod streams;
+mod variables;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::rc::Rc;
@@ -43,6 +44,7 @@ use crate::worker::driver::image::Image;
 use crate::worker::driver::prints::Prints;
 use crate::worker::out::arrivals::{Shared, SpareEvent, Words};
 use crate::worker::out::callbacks::Callbacks;
+use crate::worker::out::managed;
 use crate::worker::out::output::Output;
 use crate::worker::out::replies::{Events, Replies};
 use crate::worker::state::accounts::Accounts;
@@ -117,6 +119,9 @@ pub struct Session {
     pub graph_nodes: Graphs,
     pub host_memory: Pinned,
     pub in_step: InStep,
+    /// Of modules and libraries, as the driver told of them, and what is carried over.
+    pub known_managed: managed::Known,
+    pub variables: Arc<managed::Variables>,
     pub links: Links,
     pub green: Greens,
     pub objects: Objects,
@@ -219,6 +224,7 @@ impl Session {
             stats,
             ..
         } = parts;
+        let variables = managed::Variables::new(heap);
         Session {
             driver,
             prints: Prints::new(driver, &vgpus.iter().map(|vgpu| vgpu.device).collect::<Vec<_>>()),
@@ -233,7 +239,14 @@ impl Session {
             words: Words::default(),
             noted: 0,
             replies,
-            callbacks: Callbacks::new(events.clone(), ahead, arrivals.clone().map(|arrivals| (arrivals, heap))),
+            callbacks: Callbacks::new(
+                events.clone(),
+                ahead,
+                arrivals.clone().map(|arrivals| (arrivals, heap)),
+                variables.clone(),
+            ),
+            known_managed: Default::default(),
+            variables,
             in_step: InStep::new(arrivals.clone()),
             arrivals,
             unasked: Unasked::default(),

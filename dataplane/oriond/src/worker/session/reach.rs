@@ -157,6 +157,17 @@ impl Session {
             .ok_or(Fault("host address outside the session's memory"))
     }
 
+    /// Decides on a part of a managed variable that is carried over to a range of the heap, which lies as far beyond a
+    /// page's beginning: where it is, and whose it is.
+    pub fn managed_variable(&self, address: ClaimedDevice, range: HeapRange) -> Result<(u64, u64), Stop> {
+        let address = address.unjudged();
+        if !(address ^ range.offset).is_multiple_of(PAGE) {
+            return Err(Fault("a managed variable lies elsewhere in its page").into());
+        }
+        let owner = self.known_managed.owner(address, range.bytes).filter(|_| range.bytes > 0);
+        owner.map(|owner| (address, owner)).ok_or(Stop::Code(CUDA_ERROR_INVALID_VALUE))
+    }
+
     /// Decides on where memory of the client's may be mapped, at its own address. That nothing is mapped there yet is
     /// for the system to say.
     pub fn mappable(&self, place: ClaimedPlace, bytes: u64) -> Result<u64, Fault> {
@@ -403,11 +414,23 @@ impl Side {
     }
 }
 
+/// Whether the driver has managed memory at an address that it has told of.
+pub fn is_managed(driver: &Driver, address: u64) -> bool {
+    let mut value = 0u32;
+    // SAFETY: room for a boolean of any width; the driver knows which addresses are its own.
+    let code =
+        unsafe { driver.cuPointerGetAttribute((&raw mut value).cast(), CU_POINTER_ATTRIBUTE_IS_MANAGED, address) };
+    code == CUDA_SUCCESS && value & 0xff != 0
+}
+
 /// What shared host memory lies at an address, if all of `bytes` is such memory.
 fn shared_memory(s: &Session, address: u64, bytes: u64) -> Option<SharedMemory> {
     match s.heap.offset_of(address, bytes) {
         Some(offset) => Some(SharedMemory::Heap(HeapRange { offset, bytes })),
-        None => s.host_memory.at(address, bytes),
+        None => {
+            let variable = || s.variables.at(address, bytes).map(SharedMemory::Heap);
+            s.host_memory.at(address, bytes).or_else(variable)
+        }
     }
 }
 

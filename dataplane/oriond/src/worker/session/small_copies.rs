@@ -2,10 +2,10 @@
 
 // UNSAFETY: calls the driver through C function pointers with values that were checked here.
 
-use std::ptr;
 use std::time::{Duration, Instant};
 
 use orion_cuda::sys::*;
+use orion_ring::once;
 use orion_wire::message::stream::{StreamSynchronize, StreamSynchronizeReply};
 use orion_wire::record::{Header, HeapRange};
 use orion_wire::{Fault, Reader};
@@ -128,7 +128,7 @@ impl Session {
         self.begins_copy(&[to]);
         if let (CUDA_SUCCESS, Some(at)) = (code, self.heap.at(to.offset, to.bytes)) {
             // SAFETY: the slot has the bytes, and the range lies inside the heap.
-            unsafe { ptr::copy_nonoverlapping(landing.slot.at, at, to.bytes as usize) };
+            unsafe { once::copy(landing.slot.at, at, to.bytes as usize) };
         }
         self.copied(code, vec![to]);
         self.settle(number);

@@ -242,6 +242,7 @@ mod tests {
 
     use super::*;
     use crate::worker::out::callbacks::{Callbacks, kind};
+    use crate::worker::out::managed::Variables;
     use crate::worker::out::replies::Events;
 
     #[test]
@@ -251,6 +252,7 @@ mod tests {
             Events::new(memory.producer(Which::Event).expect("mapping")),
             memory.consumer(Which::Command).expect("mapping").lookahead(),
             None,
+            Variables::new(memory.map_heap(None).expect("mapping")),
         );
         let mut tickets = Tickets::default();
         let put = |tickets: &mut Tickets, exec, node| {

@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock};
 
 use orion_ring::control::placed_words;
-use orion_ring::{Heap, Reach};
+use orion_ring::{Heap, Reach, once};
 use orion_wire::Fault;
 use orion_wire::record::HeapRange;
 
@@ -332,7 +332,7 @@ impl Pipe {
                 Brought::Landed { to, bytes, next } => {
                     // SAFETY: so much of the landing was read, and it belongs there, says the range, whose place the
                     // caller vouched for.
-                    unsafe { std::ptr::copy_nonoverlapping(self.pair.landing(), to as *mut u8, bytes) };
+                    unsafe { once::copy(self.pair.landing(), to as *mut u8, bytes) };
                     self.moved.landed.fetch_add(bytes as u64, Ordering::Relaxed);
                     match next {
                         Some(part) => self.read_to_landing(part)?,
@@ -498,7 +498,7 @@ impl Pipe {
         let (at, ready) = self.arrivals().ready();
         let n = ready.min(len);
         // SAFETY: inside of the inbox, and the caller vouches for the rest.
-        unsafe { std::ptr::copy_nonoverlapping(self.pair.inbox().add(at), to, n) };
+        unsafe { once::copy(self.pair.inbox().add(at), to, n) };
         n
     }
 

@@ -4,14 +4,20 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
+use std::time::Duration;
 
-use orion_ring::Spin;
+use orion_ring::{Spin, once};
 use orion_tls::handshake::Secured;
 
 use super::patience::Patience;
-use crate::kept::Kept;
+use crate::kept::{Kept, unless_closed};
 use crate::sealed::{Heard, Opening, Sealing};
 use crate::standstill::Standstill;
+
+/// For so long after a look a connection is sent to and received from as if it were still there.
+const LOOK_HOLDS: Duration = Duration::from_micros(20);
+/// Who has time looks again so much sooner, for those who have none.
+const LOOK_IS_FRESH: Duration = Duration::from_micros(5);
 
 /// The direction out.
 pub struct Sender {
@@ -95,7 +101,7 @@ impl Receiver {
         let plain = opening.plain();
         let n = plain.len().min(len);
         // SAFETY: both are valid for `n` bytes; one is the caller's, the other the opening's.
-        unsafe { std::ptr::copy_nonoverlapping(plain.as_ptr(), to, n) };
+        unsafe { once::copy(plain.as_ptr(), to, n) };
         opening.used(n);
         Ok(n)
     }
@@ -122,7 +128,7 @@ impl Receiver {
 /// # Safety
 /// The parts are readable.
 unsafe fn send_parts(socket: &Kept, parts: &[libc::iovec], standstill: &mut Standstill) -> io::Result<usize> {
-    socket.check()?;
+    socket.check_since(LOOK_HOLDS)?;
     standstill.sent();
     // SAFETY: an all-zero msghdr is valid.
     let mut msg: libc::msghdr = unsafe { std::mem::zeroed() };
@@ -139,7 +145,7 @@ unsafe fn send_parts(socket: &Kept, parts: &[libc::iovec], standstill: &mut Stan
             io::ErrorKind::Interrupted => {}
             // Nothing was taken for as long as `send_timeout` has it.
             io::ErrorKind::WouldBlock => _ = standstill.look(socket.as_fd()),
-            _ => return Err(e),
+            _ => return Err(unless_closed(e)),
         }
     }
 }
@@ -156,8 +162,11 @@ unsafe fn receive_some(
     patience: &impl Patience,
 ) -> io::Result<usize> {
     let mut wait = libc::MSG_DONTWAIT;
+    // Most often nothing has come yet, and whoever waits for it has not been held up by a look.
+    let mut holds = LOOK_IS_FRESH;
     loop {
-        socket.check()?;
+        socket.check_since(holds)?;
+        holds = LOOK_HOLDS;
         // SAFETY: the caller vouches for the range.
         let n = unsafe { libc::recv(socket.as_raw_fd(), to.cast(), len, wait) };
         if n > 0 {
@@ -173,7 +182,7 @@ unsafe fn receive_some(
             io::ErrorKind::WouldBlock if patience.is_readable(socket) => {}
             io::ErrorKind::WouldBlock => wait = flags,
             io::ErrorKind::Interrupted => {}
-            _ => return Err(e),
+            _ => return Err(unless_closed(e)),
         }
     }
 }

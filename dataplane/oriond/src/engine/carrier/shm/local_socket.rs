@@ -222,6 +222,16 @@ mod tests {
         folder
     }
 
+    /// A socket that was closed is one that a killed server has left. A program that another test starts meanwhile has
+    /// a copy of it between fork and exec.
+    fn wait_till_dead(path: &Path) {
+        let start = Instant::now();
+        while UnixStream::connect(path).is_ok() {
+            assert!(start.elapsed() < Duration::from_secs(10), "somebody listens on {}", path.display());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     #[test]
     fn a_folder_that_others_rule_is_refused() {
         let shared = folder("shared", 0o777);
@@ -244,8 +254,8 @@ mod tests {
         let outer = folder("group", 0o711);
         let made = outer.join("made");
         let path = made.join("s");
-        // As one that was killed leaves it.
         drop(LocalSocket::listen(&path, For::Group(group)).expect("a new folder"));
+        wait_till_dead(&path);
         let socket = LocalSocket::listen(&path, For::Group(group)).expect("in place of a dead one");
         assert_eq!(mode(&path), (0o660, group));
         assert_eq!(mode(&made).0, 0o711);
@@ -276,6 +286,7 @@ mod tests {
         let path = folder.join("s");
         for _ in 0..20 {
             drop(UnixListener::bind(&path).expect("listening"));
+            wait_till_dead(&path);
             let listen = || LocalSocket::listen(&path, For::Us).ok();
             let all: Vec<_> = std::thread::scope(|scope| {
                 let all: Vec<_> = (0..4).map(|_| scope.spawn(listen)).collect();

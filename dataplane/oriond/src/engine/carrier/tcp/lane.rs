@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use orion_ring::once;
 use orion_tls::handshake::Secured;
 use orion_transport::sealed::{Heard, Opening, Sealing};
 use orion_transport::socket::wait_for_all;
@@ -264,7 +265,7 @@ impl Lane {
         let (to, len) = self.place();
         let n = plain.len().min(len);
         // SAFETY: the place is valid for `n` bytes; the plain ones are in a buffer of their own.
-        unsafe { std::ptr::copy_nonoverlapping(plain.as_ptr(), to, n) };
+        unsafe { once::copy(plain.as_ptr(), to, n) };
         self.received(n)?;
         Ok(n)
     }
