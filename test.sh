@@ -32,7 +32,8 @@ cd "$(dirname "$0")"
 passed=0
 failed=0
 log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+wrong=$(mktemp)
+trap 'rm -f "$log" "$wrong"' EXIT
 
 asked() { [ "$wanted" = "  " ] || [[ "$wanted" == *" $1 "* ]]; }
 
@@ -56,7 +57,14 @@ step() {
     fi
     passed=$((passed + ok))
     failed=$((failed + bad))
+    [ "$bad" -eq 0 ] || what_failed "$name" >>"$wrong"
     echo "== $name: $ok passed, $bad failed, $((SECONDS - began)) s"
+}
+
+# The names of what failed, and what was said of each: a fact's line, or an assertion's and the three lines after it.
+what_failed() {
+    grep -aE -A3 '^FAILED  |^test .* FAILED$|^error|panicked at|^Traceback|^[A-Za-z]+Error:' "$log" |
+        grep -avE '^--$|\.\.\. ok$' | cut -c1-600 | head -n 80 | sed "s/^/$1: /"
 }
 
 # The sum of cargo's "test result: … N passed; N failed" lines, and of the "N passed, N failed" lines with which facts
@@ -253,5 +261,9 @@ for name in kvm libvirt; do
         ${ORION_BUILT:+"${CARGO_TARGET_DIR:-target}/debug"}
 done
 
+if [ -s "$wrong" ]; then
+    echo "== what failed"
+    cat "$wrong"
+fi
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]

@@ -13,6 +13,7 @@ are to the program named first.
 
 import argparse
 import ctypes
+import functools
 import json
 import os
 import statistics
@@ -38,9 +39,10 @@ def small_ops():
     return lambda: x.add_(1.0), 500, "us", torch.cuda.synchronize
 
 
-def mem_info():
+def driver():
+    """The driver with the GPU's context current, and a function that ends the program where it answers an error."""
     cuda = ctypes.CDLL("libcuda.so.1")
-    context, numbers = ctypes.c_void_p(), (ctypes.c_size_t(), ctypes.c_size_t())
+    context = ctypes.c_void_p()
 
     def checked(code):
         if code != 0:
@@ -49,7 +51,28 @@ def mem_info():
     checked(cuda.cuInit(0))
     checked(cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0))
     checked(cuda.cuCtxSetCurrent(context))
+    return cuda, checked
+
+
+def mem_info():
+    cuda, checked = driver()
+    numbers = ctypes.c_size_t(), ctypes.c_size_t()
     return lambda: checked(cuda.cuMemGetInfo_v2(*map(ctypes.byref, numbers))), 100, "us", lambda: None
+
+
+def copy(size):
+    """A copy of so many bytes from the GPU to pinned memory, and the wait for it."""
+    cuda, checked = driver()
+    size, host, device = ctypes.c_size_t(size), ctypes.c_void_p(), ctypes.c_uint64()
+    checked(cuda.cuMemHostAlloc(ctypes.byref(host), size, 0))
+    checked(cuda.cuMemAlloc_v2(ctypes.byref(device), size))
+    checked(cuda.cuMemsetD8_v2(device, ctypes.c_ubyte(7), size))
+
+    def step():
+        checked(cuda.cuMemcpyDtoHAsync_v2(host, device, size, None))
+        checked(cuda.cuStreamSynchronize(None))
+
+    return step, 2 if size.value > 1 << 20 else 50, "us", lambda: None
 
 
 def llama():
@@ -102,6 +125,8 @@ def jax_train():
 
 
 WORKLOADS = {function.__name__: function for function in (item, small_ops, mem_info, llama, resnet, jax_train)}
+SIZES = {"8": 8, "4k": 4 << 10, "64k": 64 << 10, "1m": 1 << 20, "64m": 64 << 20}
+WORKLOADS |= {f"copy_{name}": functools.partial(copy, size) for name, size in SIZES.items()}
 
 
 def main():

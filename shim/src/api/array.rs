@@ -11,6 +11,7 @@ use orion_wire::handle::{Handle, Kind};
 use orion_wire::message::calls;
 
 use crate::answer::write;
+use crate::objects::synchronize::before_freeing;
 use crate::session::attached::session;
 use crate::session::call::{call, post};
 use crate::session::context::needs_context;
@@ -135,6 +136,9 @@ pub unsafe fn cuArrayDestroy(array: CUarray) -> CUresult {
     if !handle.is(Kind::Array) || state().arrays.arrays.get(handle).is_none() {
         return CUDA_ERROR_INVALID_HANDLE;
     }
+    if let Err(code) = before_freeing(0) {
+        return code;
+    }
     let result = post(ops::CU_ARRAY_DESTROY, |w| calls::cuArrayDestroy { hArray: handle.0 }.encode(w));
     crate::objects::handles::release(handle);
     result
@@ -149,6 +153,9 @@ pub unsafe fn cuMipmappedArrayDestroy(array: CUmipmappedArray) -> CUresult {
     let handle = Handle(array as u64);
     if !handle.is(Kind::MipmappedArray) || state().arrays.mipmapped.get(handle).is_none() {
         return CUDA_ERROR_INVALID_HANDLE;
+    }
+    if let Err(code) = before_freeing(0) {
+        return code;
     }
     let request = calls::cuMipmappedArrayDestroy { hMipmappedArray: handle.0 };
     let result = post(ops::CU_MIPMAPPED_ARRAY_DESTROY, |w| request.encode(w));

@@ -15,6 +15,7 @@ use crate::answer::{code, posted, write};
 use crate::memory::host_memory::{Backing, allocate, backing_of, is_still_there, move_all_out, move_in, page_of};
 use crate::memory::in_step;
 use crate::memory::shared_file;
+use crate::objects::synchronize::{before_freeing, refused_beside_captures};
 use crate::session::attached::session;
 use crate::session::call::{call, post, post_to};
 use crate::session::poison;
@@ -45,6 +46,7 @@ pub unsafe fn cuMemHostAlloc(out: *mut *mut c_void, bytes: usize, flags: u32) ->
         if bytes == 0 {
             return Ok(std::ptr::null_mut());
         }
+        refused_beside_captures()?;
         let range = allocate(s, bytes as u64)?;
         let base = s.heap.base() as u64 + range.offset;
         let mut entry = Range::new(base, bytes as u64, MemoryKind::PinnedHost, ctx, device);
@@ -71,7 +73,7 @@ pub unsafe fn cuMemAllocHost_v2(out: *mut *mut c_void, bytes: usize) -> CUresult
     unsafe { cuMemHostAlloc(out, bytes, 0) }
 }
 
-/// Does not wait: the memory comes back when the device has been idle.
+/// Waits for the device, as the driver's does.
 ///
 /// # Safety
 /// As CUDA's `cuMemFreeHost`.
@@ -81,7 +83,11 @@ pub unsafe fn cuMemFreeHost(p: *mut c_void) -> CUresult {
         if p.is_null() {
             return Ok(());
         }
-        let gone = state().addresses.remove_if(p as u64, |r| r.kind == MemoryKind::PinnedHost);
+        let is_pinned = |r: &Range| r.kind == MemoryKind::PinnedHost && r.base == p as u64;
+        let range = state().addresses.find(p as u64).filter(is_pinned).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        before_freeing(range.context)?;
+        // Another thread may have freed it meanwhile.
+        let gone = state().addresses.remove_if(range.base, |r| r.id == range.id);
         free_in_heap(s, &gone.ok_or(CUDA_ERROR_INVALID_VALUE)?)
     })())
 }
@@ -171,6 +177,7 @@ pub unsafe fn cuMemHostRegister_v2(p: *mut c_void, bytes: usize, flags: u32) -> 
         if flags & CU_MEMHOSTREGISTER_IOMEMORY != 0 {
             return Err(CUDA_ERROR_NOT_SUPPORTED);
         }
+        refused_beside_captures()?;
         // One at a time: two registrations may share a page.
         let mut moved = s.host_memory.moved.lock();
         match state().addresses.overlapping(base, bytes as u64) {
@@ -259,11 +266,13 @@ pub unsafe fn cuMemHostUnregister(p: *mut c_void) -> CUresult {
         if p.is_null() {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
+        let registered = || {
+            let found = state().addresses.find(p as u64).ok_or(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED)?;
+            if found.is_registered() && found.base == p as u64 { Ok(found) } else { Err(CUDA_ERROR_INVALID_VALUE) }
+        };
+        before_freeing(registered()?.context)?;
         let mut moved = s.host_memory.moved.lock();
-        let found = state().addresses.find(p as u64).ok_or(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED)?;
-        if !found.is_registered() || found.base != p as u64 {
-            return Err(CUDA_ERROR_INVALID_VALUE);
-        }
+        let found = registered()?;
         state().addresses.remove(found.base);
         if found.device_pointer == 0 {
             s.host_memory.unreached.lock().remove(&found.base);

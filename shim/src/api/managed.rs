@@ -24,7 +24,7 @@ use crate::api::host_memory::free_in_heap;
 use crate::memory::host_memory::allocate;
 use crate::memory::in_step;
 use crate::objects::stream::find;
-use crate::objects::synchronize::{Awaited, synchronize};
+use crate::objects::synchronize::{before_freeing, refused_beside_captures};
 use crate::report::refuse::refused;
 use crate::session::attached::session;
 use crate::session::call::{call, post};
@@ -58,6 +58,7 @@ pub unsafe fn cuMemAllocManaged(out: *mut CUdeviceptr, bytes: usize, flags: u32)
                  ORION_MANAGED=off refuses it"
             );
         });
+        refused_beside_captures()?;
         let range = allocate(s, bytes as u64)?;
         let base = s.heap.base() as u64 + range.offset;
         let device = context::current_device().unwrap_or(0);
@@ -81,14 +82,10 @@ pub unsafe fn cuMemAllocManaged(out: *mut CUdeviceptr, bytes: usize, flags: u32)
 pub fn free(range: &Range) -> CUresult {
     code((|| {
         let s = session()?;
-        let waited = synchronize(Awaited::Context);
+        before_freeing(range.context)?;
         let gone = state().addresses.remove_if(range.base, |r| r.id == range.id).ok_or(CUDA_ERROR_INVALID_VALUE)?;
         state().managed.advised.lock().forget(gone.base, gone.end());
-        let freed = free_in_heap(s, &gone);
-        match waited {
-            CUDA_SUCCESS | CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED => freed,
-            code => Err(code),
-        }
+        free_in_heap(s, &gone)
     })())
 }
 

@@ -16,6 +16,7 @@ use orion_wire::message::module::{ModuleLoadDataReply, ModuleUnload};
 use orion_wire::{Fault, Reader};
 
 use crate::memory::payload::Payload;
+use crate::objects::synchronize::before_freeing;
 use crate::objects::{image, owner};
 use crate::report::refuse;
 use crate::session::attached::session;
@@ -190,6 +191,9 @@ pub fn unload(handle: Handle) -> CUresult {
         return code;
     }
     let result = if handle.is(Kind::Module) {
+        if let Err(code) = before_freeing(0) {
+            return code;
+        }
         post(ModuleUnload::OP, |w| ModuleUnload { module: handle.into() }.encode(w))
     } else {
         let here = post(LibraryUnload::OP, |w| LibraryUnload { library: handle.into() }.encode(w));

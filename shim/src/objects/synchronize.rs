@@ -5,13 +5,18 @@ use orion_wire::Reader;
 use orion_wire::message::context::{CtxSynchronize, CtxSynchronizeReply};
 use orion_wire::message::event::{EventSynchronize, EventSynchronizeReply};
 use orion_wire::message::field::Existing;
+use orion_wire::message::host_memory::{MemHostAlloc, Pinned};
 use orion_wire::message::stream::{StreamSynchronize, StreamSynchronizeReply};
+use orion_wire::record::HeapRange;
 
 use crate::session::attached::session;
-use crate::session::call::start;
+use crate::session::call::{call_to, start};
+use crate::session::context::lookup;
 use crate::session::reply::wait;
 use crate::session::thread::{known_synchronized, note_synchronized};
 use crate::state::context;
+use crate::state::process::state;
+use crate::state::session::Session;
 
 /// Waits for a stream; nothing is asked if it is known to be idle.
 pub fn stream(stream: CUstream) -> CUresult {
@@ -85,6 +90,48 @@ pub fn synchronize(what: Awaited) -> CUresult {
         Ok(())
     })();
     answer.err().unwrap_or(CUDA_SUCCESS)
+}
+
+/// Before something is freed that a device may be using: waits until all that was queued before is done, and what it
+/// wrote is here. `cuMemFree`, `cuMemFreeHost`, `cuMemHostUnregister`, `cuArrayDestroy`, `cuMipmappedArrayDestroy` and
+/// `cuModuleUnload` do so on an H200 with driver 580, also where another context than `home`'s is current, or none.
+///
+/// # Errors
+/// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED` where a capture forbids it, which has ended that. An error of the context
+/// is told by what is done next.
+pub fn before_freeing(home: u64) -> Result<(), CUresult> {
+    let s = session()?;
+    let has_none = context::current() == 0;
+    if has_none {
+        let Ok(home) = lookup(home) else { return Ok(()) };
+        context::push(home);
+    }
+    // What the host wrote to mapped memory may be what the device waits for.
+    crate::memory::in_step::before_launch(s);
+    let answer = refusal(s, Pinned::Idle);
+    if has_none {
+        context::pop();
+    }
+    answer
+}
+
+/// What the driver forbids beside a capture and is done here without asking it.
+///
+/// # Errors
+/// As [`before_freeing`].
+pub fn refused_beside_captures() -> Result<(), CUresult> {
+    if !state().captures.any_open() {
+        return Ok(());
+    }
+    refusal(session()?, Pinned::Allowed)
+}
+
+fn refusal(s: &'static Session, request: Pinned) -> Result<(), CUresult> {
+    let q = MemHostAlloc { request, range: HeapRange::default().into() };
+    match call_to(s, MemHostAlloc::OP, |w| q.encode(w), |_| Ok(())) {
+        Err(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) => Err(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED),
+        _ => Ok(()),
+    }
 }
 
 pub fn query(op: u16, encode: impl FnOnce(&mut Vec<u8>)) -> CUresult {

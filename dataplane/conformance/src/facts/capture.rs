@@ -1,5 +1,7 @@
 //! Stream capture, and everything that may not be done during one.
 
+use std::cell::Cell;
+use std::ffi::c_void;
 use std::ptr::null_mut;
 use std::sync::atomic::Ordering;
 
@@ -33,6 +35,10 @@ facts! { capture:
         the_default_stream_is_implicitly_forbidden,
         a_blocking_allocation_is_unsupported_in_global_mode,
         a_blocking_allocation_is_allowed_in_relaxed_mode,
+        what_may_wait_for_the_device_is_unsupported_in_global_mode
+            .not_in_a_crowd("a global capture forbids others to allocate"),
+        what_may_wait_for_the_device_is_allowed_in_relaxed_mode
+            .not_in_a_crowd("what is freed beside another's capture is not waited for"),
         another_thread_may_not_end_it,
         the_mode_of_a_thread_can_be_exchanged.not_in_a_crowd("a global capture forbids others to allocate"),
         copies_memsets_and_host_functions_are_captured.not_in_a_crowd("a global capture forbids others to allocate"),
@@ -431,6 +437,58 @@ fn a_blocking_allocation_is_allowed_in_relaxed_mode(cu: &'static Cuda) -> Verdic
     ok!(cu.cuGraphDestroy(end(cu, stream)?));
     ok!(cu.cuStreamDestroy_v2(stream));
     cu.free(address)
+}
+
+/// What is refused has not happened, and can be done once the capture is over.
+fn what_may_wait_for_the_device_is_unsupported_in_global_mode(cu: &'static Cuda) -> Verdict {
+    freeing_answers(cu, GLOBAL, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
+}
+
+fn what_may_wait_for_the_device_is_allowed_in_relaxed_mode(cu: &'static Cuda) -> Verdict {
+    freeing_answers(cu, RELAXED, CUDA_SUCCESS)
+}
+
+/// In this order, so that what is made is freed again.
+fn freeing_answers(cu: &'static Cuda, mode: CUstreamCaptureMode, expected: CUresult) -> Verdict {
+    let description = CUDA_ARRAY3D_DESCRIPTOR {
+        Width: 64,
+        Height: 4,
+        Depth: 0,
+        Format: CU_AD_FORMAT_FLOAT,
+        NumChannels: 1,
+        Flags: 0,
+    };
+    let (mut array, mut pages) = (null_mut(), vec![0u8; 8192]);
+    ok!(cu.cuArray3DCreate_v2(&mut array, &description));
+    let (pages, pinned) = (pages.as_mut_ptr().cast::<c_void>(), Cell::new(null_mut()));
+    let (device, module) = (cu.alloc(64)?, cu.module()?);
+    let pin = || {
+        let mut address = null_mut();
+        let code = cu.cuMemHostAlloc(&mut address, 64, 0);
+        pinned.set(address);
+        code
+    };
+    let acts: [(&str, &dyn Fn() -> CUresult); 7] = [
+        ("cuMemHostAlloc", &pin),
+        ("cuMemFreeHost", &|| cu.cuMemFreeHost(pinned.get())),
+        ("cuMemHostRegister", &|| cu.cuMemHostRegister_v2(pages, 8192, 0)),
+        ("cuMemHostUnregister", &|| cu.cuMemHostUnregister(pages)),
+        ("cuMemFree", &|| cu.cuMemFree_v2(device)),
+        ("cuArrayDestroy", &|| cu.cuArrayDestroy(array)),
+        ("cuModuleUnload", &|| cu.cuModuleUnload(module)),
+    ];
+    for (name, act) in acts {
+        let stream = capturing(cu, mode)?;
+        same!((name, act()), (name, expected));
+        if expected == CUDA_SUCCESS {
+            ok!(cu.cuGraphDestroy(end(cu, stream)?));
+            ok!(cu.cuStreamDestroy_v2(stream));
+        } else {
+            abandon(cu, stream)?;
+            same!((name, act()), (name, CUDA_SUCCESS));
+        }
+    }
+    Ok(())
 }
 
 fn another_thread_may_not_end_it(cu: &'static Cuda) -> Verdict {

@@ -34,6 +34,8 @@ facts! { pinned:
         every_second_word_of_megabytes_may_change_at_once,
         alloc_of_nothing_gives_nothing,
         unknown_flags_are_invalid_value,
+        freeing_it_waits_for_the_device,
+        unregistering_it_waits_for_the_device,
         freeing_twice_is_invalid_value.not_in_a_crowd("another may be given the freed address"),
         freeing_unknown_memory_is_invalid_value,
         the_device_address_of_unknown_memory_is_invalid_value,
@@ -411,6 +413,56 @@ fn unknown_flags_are_invalid_value(cu: &'static Cuda) -> Verdict {
     let mut address = null_mut();
     answers!(CUDA_ERROR_INVALID_VALUE, cu.cuMemHostAlloc(&mut address, 64, 0x1000));
     Ok(())
+}
+
+extern "C" fn sleep(_: *mut c_void) {
+    std::thread::sleep(std::time::Duration::from_millis(5));
+}
+
+/// `act` ends memory that nothing uses, and what was queued before is there when it returns: what a kernel wrote to
+/// pinned memory, and what a copy brought there.
+fn waits_for_the_device(cu: &'static Cuda, mut act: impl FnMut() -> Verdict) -> Verdict {
+    let (result, copy, device, stream) = (cu.pinned(64)?, cu.pinned(64)?, cu.alloc(64)?, cu.stream()?);
+    let (module, increment) = cu.kernel("increment")?;
+    ok!(cu.cuMemsetD32Async(device, 0, 1, stream));
+    write(result, 0u32);
+    for round in 1..10u32 {
+        ok!(cu.cuLaunchHostFunc(stream, Some(sleep), null_mut()));
+        ok!(cu.launch_on(increment, result.addr() as u64, stream));
+        ok!(cu.launch_on(increment, device, stream));
+        ok!(cu.cuMemcpyDtoHAsync_v2(copy, device, 4, stream));
+        act()?;
+        same!((read::<u32>(result), read::<u32>(copy)), (round, round));
+    }
+    ok!(cu.cuStreamDestroy_v2(stream));
+    ok!(cu.cuModuleUnload(module));
+    ok!(cu.cuMemFreeHost(result));
+    ok!(cu.cuMemFreeHost(copy));
+    cu.free(device)
+}
+
+fn freeing_it_waits_for_the_device(cu: &'static Cuda) -> Verdict {
+    let mut others = Vec::new();
+    for bytes in (1..10).map(|i| i << 10) {
+        others.push(cu.pinned(bytes)?);
+    }
+    waits_for_the_device(cu, || {
+        ok!(cu.cuMemFreeHost(others.pop().ok_or("one for each round")?));
+        Ok(())
+    })
+}
+
+fn unregistering_it_waits_for_the_device(cu: &'static Cuda) -> Verdict {
+    let mut others = Vec::new();
+    for bytes in (1..10).map(|i| i << 13) {
+        let pages = Pages::new(bytes);
+        ok!(cu.cuMemHostRegister_v2(pages.address, pages.bytes, 0));
+        others.push(pages);
+    }
+    waits_for_the_device(cu, || {
+        ok!(cu.cuMemHostUnregister(others.pop().ok_or("one for each round")?.address));
+        Ok(())
+    })
 }
 
 fn freeing_twice_is_invalid_value(cu: &'static Cuda) -> Verdict {

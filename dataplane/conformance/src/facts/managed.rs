@@ -245,7 +245,7 @@ fn freeing_device_memory_tells_of_all_before_it(cu: &'static Cuda) -> Verdict {
     let (sum, mut second, mut bytes, name) = (cu.function(variables, "sum")?, 0, 0, text("second"));
     ok!(cu.cuModuleGetGlobal_v2(&mut second, &mut bytes, variables, name.as_ptr()));
     let stream = cu.stream()?;
-    ok!(cu.cuMemsetD32_v2(device, 0, 1));
+    ok!(cu.cuMemsetD32Async(device, 0, 1, stream));
     put(result, 0u32);
     for round in 1..50u32 {
         let other = cu.alloc(64)?;

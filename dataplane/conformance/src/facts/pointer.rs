@@ -131,9 +131,6 @@ fn what_is_said_to_be_capable_is(cu: &'static Cuda) -> Verdict {
     if is(CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE)? {
         holds!(has(CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED)?, "an address reaches further than its device");
     }
-    if is(CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE)? {
-        holds!(has(CU_DEVICE_ATTRIBUTE_MEM_DECOMPRESS_ALGORITHM_MASK)?, "an address does what its device does not");
-    }
     cu.free(address)
 }
 

@@ -366,7 +366,7 @@ fn what_the_host_wrote_before_the_flag_that_a_stream_waits_for_is_there(cu: &'st
     let (_, add) = cu.kernel("add")?;
     let (stream, flag, zeros, seen) = (cu.stream()?, cu.pinned(BYTES)?, cu.alloc(BYTES)?, cu.alloc(BYTES)?);
     let word = |i: usize| flag.wrapping_byte_add(i * APART);
-    ok!(cu.cuMemsetD8_v2(zeros, 0, BYTES));
+    ok!(cu.cuMemsetD8Async(zeros, 0, BYTES, stream));
     (0..BYTES / 4).for_each(|i| write(flag.wrapping_byte_add(4 * i), 0u32));
     for round in 1..=200u32 {
         ok!(cu.cuStreamWaitValue32_v2(stream, flag.addr() as u64, round, CU_STREAM_WAIT_VALUE_GEQ));

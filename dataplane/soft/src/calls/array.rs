@@ -9,6 +9,7 @@ use orion_cuda::sys::*;
 
 use crate::api::{R, api, get, handle, put};
 use crate::array::{self, ARRAYS, MIPMAPPED, Mipmapped, check, half, is_layered, new_array};
+use crate::capture;
 use crate::context;
 
 fn create_array(out: *mut CUarray, d: CUDA_ARRAY3D_DESCRIPTOR) -> R {
@@ -78,6 +79,7 @@ api! {
         if ARRAYS.get(h).ok_or(CUDA_ERROR_INVALID_HANDLE)?.is_level {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
+        capture::forbid_unsafe()?;
         // Copies that are queued look it up when they run.
         for s in c.every_stream() {
             s.wait_all();
@@ -94,6 +96,8 @@ api! {
     }
     fn cuMipmappedArrayDestroy(h: CUmipmappedArray) {
         let c = context::current()?;
+        MIPMAPPED.get(h).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
+        capture::forbid_unsafe()?;
         let m = MIPMAPPED.remove(h).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
         for s in c.every_stream() {
             s.wait_all();

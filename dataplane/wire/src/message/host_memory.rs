@@ -45,5 +45,10 @@ choices! {
         Mapped = 1,
         /// Answer when the copies into it that are under way are done, and their bytes have been announced.
         Copied = 2,
+        /// Whatever the range: answer when every context is idle and what was written has been announced. Before
+        /// something is freed the driver waits for that; beside a capture that forbids it it refuses, and ends that.
+        Idle = 3,
+        /// Whatever the range: refuse as `Idle` does, and wait for nothing.
+        Allowed = 4,
     }
 }

@@ -5,7 +5,6 @@
 use std::ffi::c_void;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
-use orion_cuda::driver::Driver;
 use orion_cuda::sys::*;
 use orion_wire::message::address::ClaimedRange;
 use orion_wire::message::host_memory::{
@@ -21,7 +20,7 @@ use crate::worker::driver::log as driver_log;
 use crate::worker::outcome::{Handled, Outcome};
 use crate::worker::session::Session;
 use crate::worker::state::pinned::Alias;
-use crate::worker::state::waits::Wait;
+use crate::worker::state::waits::{Wait, Waiting};
 
 const PAGE: u64 = 4096;
 
@@ -46,8 +45,18 @@ fn renew(s: &Session, range: HeapRange, at: *mut u8) {
 
 pub fn cuMemHostAlloc(s: &mut Session, header: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
     let q = MemHostAlloc::decode(&mut r)?;
+    if matches!(q.request, Pinned::Idle | Pinned::Allowed) {
+        return Ok(match q.request {
+            // SAFETY: no arguments. Forbidden as it is, the driver waits for nothing.
+            _ if s.captures.forbids(header.thread) => Outcome::Done(unsafe { s.driver.cuCtxSynchronize() }),
+            // Asking a captured stream would end its capture.
+            Pinned::Idle if !s.captures.open() => when_idle(s, header),
+            _ => Outcome::Done(CUDA_SUCCESS),
+        });
+    }
     let (range, at) = pages(s, q.range)?;
     match q.request {
+        Pinned::Idle | Pinned::Allowed => unreachable!("answered above"),
         Pinned::Register => {
             renew(s, range, at);
             s.heap.make_huge(range.offset, range.bytes);
@@ -69,10 +78,20 @@ pub fn cuMemHostAlloc(s: &mut Session, header: &Header, mut r: Reader<'_>, _repl
     }
 }
 
-/// Runs on a helper thread: waits until nothing uses host memory any more.
-fn wait_for_device(driver: &Driver) {
-    // SAFETY: a plain call. An error of the device is somebody else's to report.
-    relaxed(driver, || unsafe { driver.cuCtxSynchronize() });
+/// Answers when all that the session's contexts have been given is done. Each stream is waited for by asking: inside
+/// the driver the wait could hold up what the device is waiting for.
+fn when_idle(s: &mut Session, header: &Header) -> Outcome {
+    let until = s.number();
+    let contexts = s.busy_contexts();
+    let mut streams = vec![(header.context, std::ptr::null_mut())];
+    for context in &contexts {
+        streams.extend(s.busy_streams_of(*context).into_iter().map(|stream| (*context, stream)));
+        streams.push((*context, std::ptr::null_mut()));
+    }
+    s.park(header, Wait::Then(streams, Waiting::Synchronize), move |s, code, _| {
+        contexts.iter().for_each(|context| s.streams_idle_in(*context, until));
+        code
+    })
 }
 
 /// The client gets the range back once nothing can be using it: when the device has been seen idle. Nothing waits
@@ -184,9 +203,9 @@ pub fn cuMemHostUnregister(s: &mut Session, header: &Header, mut r: Reader<'_>, 
     s.park_blocking(
         header,
         move |driver| {
-            wait_for_device(driver);
+            // It waits for the device by itself. Whether a capture forbids that was asked before.
             // SAFETY: registered by `register_at` above, and taken off the list.
-            let code = unsafe { driver.cuMemHostUnregister(address as *mut c_void) };
+            let code = relaxed(driver, || unsafe { driver.cuMemHostUnregister(address as *mut c_void) });
             unmap(address, alias.bytes);
             code
         },

@@ -98,6 +98,11 @@ impl Session {
         (self.busy_streams_of(self.current), self.executed.load(Ordering::Relaxed))
     }
 
+    /// Contexts whose streams may have work.
+    pub fn busy_contexts(&self) -> Vec<u64> {
+        self.busy_streams.keys().copied().collect()
+    }
+
     /// Streams of any context that may have work.
     pub fn busy_streams_of(&self, context: u64) -> Vec<CUstream> {
         self.busy_streams.get(&context).map_or_else(Vec::new, |b| b.keys().map(|p| *p as CUstream).collect())
