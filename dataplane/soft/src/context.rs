@@ -247,6 +247,17 @@ pub fn by_id(id: u64) -> Option<Arc<Context>> {
     CONTEXTS.all().into_iter().find(|c| c.id == id && c.green.is_none())
 }
 
+/// As [`current`], for functions that need none: an error that ended it is told.
+pub fn current_if_any() -> R<Option<Arc<Context>>> {
+    device::initialised()?;
+    if stack(|s| s.is_empty()) { Ok(None) } else { current().map(Some) }
+}
+
+/// Where something was made, or else the current one.
+pub fn home(id: u64, current: Option<Arc<Context>>) -> R<Arc<Context>> {
+    by_id(id).or(current).ok_or(CUDA_ERROR_INVALID_CONTEXT)
+}
+
 /// Retains a device's primary context.
 pub fn retain_primary(dev: i32) -> R<Arc<Context>> {
     let mut p = primary(dev).lock().map_err(|_| CUDA_ERROR_UNKNOWN)?;

@@ -17,7 +17,7 @@
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::fd::{AsRawFd, RawFd};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -353,10 +353,11 @@ fn own_folder(base: &Path) -> io::Result<(PathBuf, File)> {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => continue,
             made => made?,
         }
-        let lock = File::open(&path)?;
-        // An oriond that starts now may have taken it for one that was left.
-        if locks(&lock) && path.exists() {
-            return Ok((path, lock));
+        // An oriond that starts now may take it for one that was left, until it is locked.
+        match File::open(&path) {
+            Ok(lock) if locks(&lock) && is_at(&lock, &path) => return Ok((path, lock)),
+            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+            _ => {}
         }
     }
     Err(io::Error::other(format!("there are {FOLDERS_MAX} of this process's number")))
@@ -368,13 +369,20 @@ fn locks(folder: &File) -> bool {
     unsafe { libc::flock(folder.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) == 0 }
 }
 
+/// Whether this is still what has the name: another may have been made in its place.
+fn is_at(folder: &File, path: &Path) -> bool {
+    let same = |a: fs::Metadata, b: fs::Metadata| (a.dev(), a.ino()) == (b.dev(), b.ino());
+    folder.metadata().is_ok_and(|locked| fs::metadata(path).is_ok_and(|named| same(locked, named)))
+}
+
 /// Removes what orionds that were killed have left.
 fn purge(base: &Path) {
     for entry in fs::read_dir(base).into_iter().flatten().flatten() {
         let name = entry.file_name();
         let number = name.to_str().and_then(|name| name.strip_prefix("orion-")).unwrap_or_default();
         let is_ours = !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit() || b == b'-');
-        let Some(folder) = is_ours.then(|| File::open(entry.path()).ok()).flatten().filter(locks) else { continue };
+        let opened = is_ours.then(|| File::open(entry.path()).ok()).flatten();
+        let Some(folder) = opened.filter(|folder| locks(folder) && is_at(folder, &entry.path())) else { continue };
         match within(PURGE_MAX, || remove_all(&entry.path())) {
             Ok(()) => info!(folder = %entry.path().display(), "removed memory cgroups of an oriond that was killed"),
             Err(e) => warn!(
@@ -609,6 +617,29 @@ mod tests {
         assert!(!groups.remove_left() && !busy.exists());
         drop(groups);
         assert!(!folder.exists());
+    }
+
+    #[test]
+    fn who_starts_beside_another_has_a_folder_all_the_same() {
+        let base = std::env::temp_dir().join(format!("orion-starts-{}", std::process::id()));
+        fs::create_dir_all(&base).expect("a folder");
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    purge(&base);
+                }
+            });
+            let all: io::Result<Vec<()>> = (0..5000)
+                .map(|_| {
+                    let (folder, _lock) = own_folder(&base)?;
+                    fs::remove_dir(folder)
+                })
+                .collect();
+            over.store(true, Ordering::Relaxed);
+            all.expect("each time");
+        });
+        fs::remove_dir_all(&base).expect("ours");
     }
 
     #[test]

@@ -77,11 +77,11 @@ api! {
     fn cuMemAllocHost_v2(out: *mut *mut c_void, bytes: usize) { host_allocate(out, bytes, 0) }
     fn cuMemHostAlloc(out: *mut *mut c_void, bytes: usize, flags: c_uint) { host_allocate(out, bytes, flags) }
     fn cuMemFreeHost(p: *mut c_void) {
-        let c = context::current()?;
+        let c = context::current_if_any()?;
         capture::forbid_unsafe()?;
         let r = vram::find(p as u64).filter(|r| r.base == p as u64 && r.kind == Kind::Host);
         let r = r.ok_or(CUDA_ERROR_INVALID_VALUE)?;
-        for s in context::by_id(r.context).unwrap_or(c).streams_of_all() {
+        for s in context::home(r.context, c)?.streams_of_all() {
             s.wait_all();
         }
         drop_range(&r);
@@ -102,11 +102,11 @@ api! {
     }
     fn cuMemHostRegister_v2(p: *mut c_void, bytes: usize, flags: c_uint) { register(p, bytes, flags) }
     fn cuMemHostUnregister(p: *mut c_void) {
-        let c = context::current()?;
+        let c = context::current_if_any()?;
         let r = vram::find(p as u64).filter(|r| r.base == p as u64 && r.kind == Kind::Registered);
         let r = r.ok_or(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED)?;
         capture::forbid_unsafe()?;
-        for s in context::by_id(r.context).unwrap_or(c).streams_of_all() {
+        for s in context::home(r.context, c)?.streams_of_all() {
             s.wait_all();
         }
         drop_range(&r);

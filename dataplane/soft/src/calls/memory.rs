@@ -12,7 +12,7 @@ use crate::vram::{self, Kind};
 use crate::{capture, context, device};
 
 fn free(at: u64) -> R {
-    let c = context::current()?;
+    let c = context::current_if_any()?;
     capture::forbid_unsafe()?;
     if at == 0 {
         return Ok(());
@@ -22,7 +22,7 @@ fn free(at: u64) -> R {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
     // Freeing waits for the device, so that no kernel loses its memory.
-    let owner = context::by_id(r.context).unwrap_or(c);
+    let owner = context::home(r.context, c)?;
     for s in owner.streams_of_all() {
         s.wait_all();
     }
