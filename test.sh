@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Every test of Orion that needs no GPU. Ends with "N passed, N failed" and a failing status if anything failed.
-#   ./test.sh            all steps but install-built, kvm, libvirt, pytorch-debian, sanitize, units, vm and vsock
+#   ./test.sh            all steps but install-built, kvm, libvirt, libvirt-vm, pytorch-debian, sanitize, units, vm
+#                        and vsock
 #   ./test.sh STEP…      some of: format lint generated build unit pool suite loom facts programs readme frameworks
-#                        fuzz attack portable guest install-built kvm libvirt paging pytorch-debian rdma nodes
-#                        sanitize units vm vsock
+#                        fuzz attack portable guest install-built kvm libvirt libvirt-vm paging pytorch-debian
+#                        rdma nodes sanitize units vm vsock
 # build makes every program once, and tests that start some then build none; without it each builds those it needs.
 # pool is a pool of real processes and its bad days, which wait more than they work, so more of them run at a time.
 # readme has install.sh put what was built for tests; install-built has it build what it puts, a quarter of an hour.
@@ -25,7 +26,8 @@
 # devices that find pages by themselves, on a newer kernel; named, it has the whole suite of carriers too.
 # guest runs the facts and programs of nvcc in such a machine, over memory that it shares with oriond here
 # (dataplane/conformance/vm/guest.sh); vsock has a suite and programs over vsock there (vm/vsock.sh); kvm has a Linux
-# guest under KVM in one (vm/kvm.sh), and libvirt one that libvirt starts, as root (vm/libvirt.sh).
+# guest under KVM in one (vm/kvm.sh), and libvirt one that libvirt starts, as root (vm/libvirt.sh). libvirt-vm has a
+# Debian where AppArmor confines what libvirt starts, as root (vm/libvirt-vm.sh).
 set -uo pipefail
 cd "$(dirname "$0")"
 
@@ -256,7 +258,7 @@ fi
 [[ "$wanted" != *" sanitize "* ]] || step sanitize sanitize
 [[ "$wanted" != *" vm "* ]] || for script in bpf/vm dataplane/conformance/vm/rdma; do step vm "$script.sh"; done
 [[ "$wanted" != *" vsock "* ]] || step vsock dataplane/conformance/vm/vsock.sh
-for name in kvm libvirt; do
+for name in kvm libvirt libvirt-vm; do
     [[ "$wanted" != *" $name "* ]] || step "$name" "dataplane/conformance/vm/$name.sh" \
         ${ORION_BUILT:+"${CARGO_TARGET_DIR:-target}/debug"}
 done

@@ -10,6 +10,9 @@
 #                               NAME? where the kernel has one
 #     --suite NAME                the kernel of that suite of Debian's (trixie-backports) instead of this machine's, for
 #                               what Linux has learnt since
+#     --append WORDS              more for the kernel's command line
+#     --next FOLDER               where SCRIPT has mounted another system, whose init follows if SCRIPT ends well; then
+#                               it is that system that prints "out of the machine with status N" at its end
 #     --memory MIB                1024
 #     --seconds N                 what the machine may take, 170
 #     --qemu ARGUMENT             one more argument for QEMU
@@ -24,13 +27,15 @@ vm=${ORION_VM:-$root/.vm}
 fail() { echo "vm: $*" >&2; exit 1; }
 
 usage="see the head of dataplane/conformance/vm/boot.sh"
-programs=() libraries=() files=() modules=() qemu=() memory_mib=1024 seconds=170 into= suite=
+programs=() libraries=() files=() modules=() qemu=() memory_mib=1024 seconds=170 into= suite= append= next=
 while [ $# -gt 1 ]; do
     case $1 in
         --program) programs+=("$2") ;;
         --library) libraries+=("$2") ;;
         --file) files+=("$2") ;;
         --module) modules+=("$2") ;;
+        --append) append+=" $2" ;;
+        --next) next=$2 ;;
         --memory) memory_mib=$2 ;;
         --seconds) seconds=$2 ;;
         --qemu) qemu+=("$2") ;;
@@ -173,13 +178,16 @@ ifconfig lo 127.0.0.1 up
 echo "in the machine: Linux $(uname -r)"
 [ ! -e /modules/order ] || while read -r module; do insmod "/modules/$module"; done </modules/order
 sh /script
-echo "out of the machine with status $?"
+status=$?
+[ $status != 0 ] || [ ! -e /next ] || exec switch_root "$(cat /next)" /sbin/init
+echo "out of the machine with status $status"
 poweroff -f
 END
+[ -z "$next" ] || echo "$next" >"$guest/next"
 chmod 755 "$guest/init"
 (cd "$guest" && find . | cpio -o -H newc --quiet | gzip -1 >"$work/initrd.gz")
 rm -rf "$guest"
-append="console=ttyS0 panic=-1 quiet"
+append="console=ttyS0 panic=-1 quiet$append"
 if [ -n "$into" ]; then
     cp "$kernel" "$into/vmlinuz"
     mv "$work/initrd.gz" "$into"
