@@ -8,8 +8,8 @@
 # Few kernels of containers have AppArmor or vhost_vsock, so the host is an emulated Debian that systemd boots on
 # Debian's kernel, with KVM as in kvm.sh. It is made once, in .vm/, where it takes half a GB, and what a run writes
 # there is forgotten. Needs what boot.sh does, and Debian's debootstrap and e2fsprogs.
-# Beside others that want all cores the emulated machine may stand still for seconds, in which a session over vsock does
-# not begin, or one of ivshmem-plain ends; then it says which.
+# Beside builds that wanted all cores it has failed: a session over vsock did not begin, or one of ivshmem-plain ended
+# early, and it says which. Whether that is more than a machine that stands still for seconds is not known.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../../.." && pwd)
 PATH=$PATH:/usr/sbin:/sbin
