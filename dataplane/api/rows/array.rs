@@ -22,12 +22,14 @@ fn cuMipmappedArrayCreate(
     numMipmapLevels: u32,
 );
 
-#[by_hand(0x0583, client)]
+/// Waits for the device.
+#[by_hand(0x0583)]
 #[since(2000)]
 #[destroys(hArray)]
 fn cuArrayDestroy(hArray: CUarray);
 
-#[by_hand(0x0584, client)]
+/// Waits for the device.
+#[by_hand(0x0584)]
 #[since(5000)]
 #[destroys(hMipmappedArray)]
 fn cuMipmappedArrayDestroy(hMipmappedArray: CUmipmappedArray);

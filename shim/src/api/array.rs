@@ -8,12 +8,13 @@ use orion_cuda::sys::*;
 use orion_wire::Fault;
 use orion_wire::generated::ops;
 use orion_wire::handle::{Handle, Kind};
+use orion_wire::message::array::{ArrayDestroy, MipmappedArrayDestroy};
 use orion_wire::message::calls;
 
-use crate::answer::write;
+use crate::answer::{code, write};
 use crate::objects::synchronize::before_freeing;
 use crate::session::attached::session;
-use crate::session::call::{call, post};
+use crate::session::call::call;
 use crate::session::context::needs_context;
 use crate::state::array::Array;
 use crate::state::context;
@@ -139,9 +140,10 @@ pub unsafe fn cuArrayDestroy(array: CUarray) -> CUresult {
     if let Err(code) = before_freeing(0) {
         return code;
     }
-    let result = post(ops::CU_ARRAY_DESTROY, |w| calls::cuArrayDestroy { hArray: handle.0 }.encode(w));
+    let q = ArrayDestroy { array: handle.into() };
+    let answer = call(ArrayDestroy::OP, |w| q.encode(w), |_| Ok(()));
     crate::objects::handles::release(handle);
-    result
+    code(answer)
 }
 
 /// # Safety
@@ -157,10 +159,10 @@ pub unsafe fn cuMipmappedArrayDestroy(array: CUmipmappedArray) -> CUresult {
     if let Err(code) = before_freeing(0) {
         return code;
     }
-    let request = calls::cuMipmappedArrayDestroy { hMipmappedArray: handle.0 };
-    let result = post(ops::CU_MIPMAPPED_ARRAY_DESTROY, |w| request.encode(w));
+    let q = MipmappedArrayDestroy { array: handle.into() };
+    let answer = call(MipmappedArrayDestroy::OP, |w| q.encode(w), |_| Ok(()));
     crate::objects::handles::release(handle);
-    result
+    code(answer)
 }
 
 /// The same handle for the same level each time, as the driver.

@@ -47,7 +47,8 @@ pub enum Seen {
     Flag,
     /// The end of a call that waits: the copy itself, or a copy of something else behind it.
     BlockingCall,
-    /// The end of `cuMemFree` or `cuMemFreeHost`, of what has nothing to do with it: they wait for the device.
+    /// The end of `cuMemFree`, `cuMemFreeHost` or `cuArrayDestroy`, of what has nothing to do with it: they wait for
+    /// the device.
     Freed,
     /// By the bytes themselves: the host makes no call until all of them are there.
     Bytes,

@@ -618,16 +618,23 @@ impl Bench {
                 false => CUDA_ERROR_NOT_READY,
             })?,
             Seen::BlockingCall => {}
-            Seen::Freed => match self.rounds % 2 {
+            Seen::Freed => match self.rounds % 3 {
                 0 => {
                     let mut other = 0;
                     ok!(cu.cuMemAlloc_v2(&mut other, 64));
                     ok!(cu.cuMemFree_v2(other));
                 }
-                _ => {
+                1 => {
                     let mut other = null_mut();
                     ok!(cu.cuMemHostAlloc(&mut other, 64, 0));
                     ok!(cu.cuMemFreeHost(other));
+                }
+                _ => {
+                    let (mut other, mut description) = (null_mut(), zeroed::<CUDA_ARRAY3D_DESCRIPTOR>());
+                    (description.Width, description.Format) = (64, CU_AD_FORMAT_UNSIGNED_INT32);
+                    description.NumChannels = 1;
+                    ok!(cu.cuArray3DCreate_v2(&mut other, &description));
+                    ok!(cu.cuArrayDestroy(other));
                 }
             },
             Seen::Bytes => until("what is brought", || match e.complaint() {

@@ -3,7 +3,7 @@
 use crate::generated::ops;
 use crate::message::layout::{self, Description, Direction};
 use crate::message::{
-    activity, callback, calls, capture, carrier, context, copy, event, execution, graph, graph_exec, graph_node,
+    activity, array, callback, calls, capture, carrier, context, copy, event, execution, graph, graph_exec, graph_node,
     green_context, host_memory, image, ipc, library, link, log, memory, module, occupancy, pool, stream, tensor_map,
     texture, user_object, virtual_memory,
 };
@@ -11,6 +11,7 @@ use crate::message::{
 /// By subject.
 const SUBJECTS: &[&[Description]] = &[
     activity::ALL,
+    array::ALL,
     callback::ALL,
     calls::ALL,
     capture::ALL,

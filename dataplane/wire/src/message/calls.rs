@@ -318,14 +318,6 @@ messages! {
         numMipmapLevels: u32,
     }
 
-    command cuArrayDestroy(ops::CU_ARRAY_DESTROY) {
-        hArray: u64 as Shape::Existing(Kind::Array),
-    }
-
-    command cuMipmappedArrayDestroy(ops::CU_MIPMAPPED_ARRAY_DESTROY) {
-        hMipmappedArray: u64 as Shape::Existing(Kind::MipmappedArray),
-    }
-
     command cuArrayGetDescriptor_v2(ops::CU_ARRAY_GET_DESCRIPTOR_V2) {
         hArray: u64 as Shape::Existing(Kind::Array),
     }

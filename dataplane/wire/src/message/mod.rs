@@ -33,6 +33,7 @@
 pub mod activity;
 pub mod address;
 pub mod all;
+pub mod array;
 pub mod callback;
 pub mod calls;
 pub mod capture;

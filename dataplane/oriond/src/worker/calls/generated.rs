@@ -149,8 +149,8 @@ pub fn dispatch(s: &mut Session, header: &Header, body: Reader<'_>, reply: &mut 
         ops::CU_ARRAY_CREATE_V2 => cuArrayCreate_v2(s, header, body, reply),
         ops::CU_ARRAY3_D_CREATE_V2 => cuArray3DCreate_v2(s, header, body, reply),
         ops::CU_MIPMAPPED_ARRAY_CREATE => cuMipmappedArrayCreate(s, header, body, reply),
-        ops::CU_ARRAY_DESTROY => cuArrayDestroy(s, header, body, reply),
-        ops::CU_MIPMAPPED_ARRAY_DESTROY => cuMipmappedArrayDestroy(s, header, body, reply),
+        ops::CU_ARRAY_DESTROY => crate::worker::calls::array::cuArrayDestroy(s, header, body, reply),
+        ops::CU_MIPMAPPED_ARRAY_DESTROY => crate::worker::calls::array::cuMipmappedArrayDestroy(s, header, body, reply),
         ops::CU_ARRAY_GET_DESCRIPTOR_V2 => cuArrayGetDescriptor_v2(s, header, body, reply),
         ops::CU_ARRAY3_D_GET_DESCRIPTOR_V2 => cuArray3DGetDescriptor_v2(s, header, body, reply),
         ops::CU_ARRAY_GET_SPARSE_PROPERTIES => cuArrayGetSparseProperties(s, header, body, reply),
@@ -891,30 +891,6 @@ fn cuMipmappedArrayCreate(s: &mut Session, header: &Header, mut body: Reader<'_>
     });
     if result == CUDA_SUCCESS {
         s.bind(Kind::MipmappedArray, q.pHandle, pHandle.cast())?;
-    }
-    Ok(Outcome::Done(result))
-}
-
-fn cuArrayDestroy(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
-    let q = calls::cuArrayDestroy::decode(&mut body)?;
-    let hArray: CUarray = s.handle(Kind::Array, q.hArray)?.cast();
-    // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
-    let result = unsafe { s.driver.cuArrayDestroy(hArray) };
-    match result {
-        CUDA_SUCCESS => s.unbind(Kind::Array, q.hArray),
-        _ => s.give_up(Kind::Array, q.hArray),
-    }
-    Ok(Outcome::Done(result))
-}
-
-fn cuMipmappedArrayDestroy(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
-    let q = calls::cuMipmappedArrayDestroy::decode(&mut body)?;
-    let hMipmappedArray: CUmipmappedArray = s.handle(Kind::MipmappedArray, q.hMipmappedArray)?.cast();
-    // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
-    let result = unsafe { s.driver.cuMipmappedArrayDestroy(hMipmappedArray) };
-    match result {
-        CUDA_SUCCESS => s.unbind(Kind::MipmappedArray, q.hMipmappedArray),
-        _ => s.give_up(Kind::MipmappedArray, q.hMipmappedArray),
     }
     Ok(Outcome::Done(result))
 }

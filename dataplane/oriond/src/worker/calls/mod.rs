@@ -5,6 +5,7 @@
 #![allow(non_snake_case)]
 
 pub mod activity;
+pub mod array;
 pub mod callback;
 pub mod capture;
 pub mod context;

@@ -294,6 +294,17 @@ impl Session {
         accounts.from_pools.extend(ending.piece.map(|piece| (ending.address, piece)));
     }
 
+    /// An array is about to be destroyed. What it has stays charged until [`Self::array_ended`] of the answer.
+    pub fn array_ends(&mut self, what: What) -> Option<What> {
+        self.accounts.as_ref().map(|accounts| accounts.ledger().ending(what))
+    }
+
+    pub fn array_ended(&mut self, ending: Option<What>) {
+        if let (Some(accounts), Some(ending)) = (&self.accounts, ending) {
+            accounts.ledger().release(ending);
+        }
+    }
+
     pub fn physical_mapped(&self, handle: u64, address: CUdeviceptr, bytes: u64) {
         if let Some(accounts) = &self.accounts {
             accounts.ledger().mapped(handle, address, bytes);
