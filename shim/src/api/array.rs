@@ -12,7 +12,7 @@ use orion_wire::message::array::{ArrayDestroy, MipmappedArrayDestroy};
 use orion_wire::message::calls;
 
 use crate::answer::{code, write};
-use crate::objects::synchronize::before_freeing;
+use crate::objects::synchronize::call_waiting;
 use crate::session::attached::session;
 use crate::session::call::call;
 use crate::session::context::needs_context;
@@ -137,13 +137,8 @@ pub unsafe fn cuArrayDestroy(array: CUarray) -> CUresult {
     if !handle.is(Kind::Array) || state().arrays.arrays.get(handle).is_none() {
         return CUDA_ERROR_INVALID_HANDLE;
     }
-    if let Err(code) = before_freeing(0) {
-        return code;
-    }
     let q = ArrayDestroy { array: handle.into() };
-    let answer = call(ArrayDestroy::OP, |w| q.encode(w), |_| Ok(()));
-    crate::objects::handles::release(handle);
-    code(answer)
+    ended(handle, call_waiting(0, ArrayDestroy::OP, |w| q.encode(w)))
 }
 
 /// # Safety
@@ -156,12 +151,15 @@ pub unsafe fn cuMipmappedArrayDestroy(array: CUmipmappedArray) -> CUresult {
     if !handle.is(Kind::MipmappedArray) || state().arrays.mipmapped.get(handle).is_none() {
         return CUDA_ERROR_INVALID_HANDLE;
     }
-    if let Err(code) = before_freeing(0) {
-        return code;
-    }
     let q = MipmappedArrayDestroy { array: handle.into() };
-    let answer = call(MipmappedArrayDestroy::OP, |w| q.encode(w), |_| Ok(()));
-    crate::objects::handles::release(handle);
+    ended(handle, call_waiting(0, MipmappedArrayDestroy::OP, |w| q.encode(w)))
+}
+
+/// What a capture forbids has not happened.
+fn ended(handle: Handle, answer: Result<(), CUresult>) -> CUresult {
+    if answer != Err(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) {
+        crate::objects::handles::release(handle);
+    }
     code(answer)
 }
 

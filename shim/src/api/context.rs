@@ -16,7 +16,7 @@ use orion_wire::handle::Kind;
 use crate::answer::{code, not_null, posted, put};
 use crate::objects::context::{destroy, green_reset, release, retain};
 use crate::objects::context_wire;
-use crate::objects::synchronize::{Awaited, synchronize};
+use crate::objects::synchronize::{Awaited, before_freeing, synchronize};
 use crate::session::context::{current_active, current_any, lookup, resolve};
 use crate::session::device::facts;
 use crate::state::context::{self, API_VERSION, Context, LIMIT_UNTOUCHED, pop, push, top};
@@ -292,6 +292,11 @@ pub unsafe fn cuCtxGetLimit(pvalue: *mut usize, limit: CUlimit) -> CUresult {
     code(current_active().and_then(|c| {
         not_null(pvalue)?;
         let slot = c.limits.get(limit as usize).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        // For a larger stack the driver waits for the device, and the worker with it, which by then has nothing to wait
+        // for.
+        if limit == CU_LIMIT_STACK_SIZE && !state().captures.any_open() {
+            before_freeing(0)?;
+        }
         let value = match slot.load(Ordering::Relaxed) {
             LIMIT_UNTOUCHED => {
                 let fresh = &facts()?.device(c.device as CUdevice)?.limits;

@@ -10,6 +10,7 @@ use orion_wire::message::memory::{MemAlloc, MemAllocPitch, MemAllocPitchReply, M
 use crate::answer::{code, write};
 use crate::api::managed;
 use crate::objects::memory::free_and_total;
+use crate::objects::synchronize::call_waiting;
 use crate::session::attached::session;
 use crate::session::call::call;
 use crate::session::context::needs_context;
@@ -95,7 +96,7 @@ pub unsafe fn cuMemFree_v2(address: CUdeviceptr) -> CUresult {
         return managed::free(&range);
     }
     let q = MemFree { address: ClaimedDevice::new(address) };
-    match call(MemFree::OP, |w| q.encode(w), |_| Ok(())) {
+    match call_waiting(range.context, MemFree::OP, |w| q.encode(w)) {
         Ok(()) => {
             // Another thread may have been given the address by now.
             state().addresses.remove_if(address, |r| r.id == range.id && r.kind != address_map::MemoryKind::Graph);

@@ -16,7 +16,6 @@ use crate::session::reply::wait;
 use crate::session::thread::{known_synchronized, note_synchronized};
 use crate::state::context;
 use crate::state::process::state;
-use crate::state::session::Session;
 
 /// Waits for a stream; nothing is asked if it is known to be idle.
 pub fn stream(stream: CUstream) -> CUresult {
@@ -92,27 +91,33 @@ pub fn synchronize(what: Awaited) -> CUresult {
     answer.err().unwrap_or(CUDA_SUCCESS)
 }
 
+/// Makes a call that the worker answers when the device is idle, in the current context, or where there is none in
+/// `home`, if that is one.
+///
+/// # Errors
+/// What the call answers.
+pub fn call_waiting(home: u64, op: u16, encode: impl FnOnce(&mut Vec<u8>)) -> Result<(), CUresult> {
+    let s = session()?;
+    let home = if context::current() == 0 { lookup(home).ok() } else { None };
+    home.inspect(|home| context::push(home));
+    // What the host wrote to mapped memory may be what the device waits for.
+    crate::memory::in_step::before_launch(s);
+    let answer = call_to(s, op, encode, |_| Ok(()));
+    if home.is_some() {
+        context::pop();
+    }
+    answer
+}
+
 /// Before something is freed that a device may be using: waits until all that was queued before is done, and what it
-/// wrote is here. `cuMemFree`, `cuMemFreeHost`, `cuMemHostUnregister`, `cuArrayDestroy`, `cuMipmappedArrayDestroy` and
-/// `cuModuleUnload` do so on an H200 with driver 580, also where another context than `home`'s is current, or none.
+/// wrote is here. The driver does so in `cuMemFreeHost`, `cuMemHostUnregister` and `cuModuleUnload` (an H200, driver
+/// 580), also where another context than `home`'s is current, or none.
 ///
 /// # Errors
 /// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED` where a capture forbids it, which has ended that. An error of the context
 /// is told by what is done next.
 pub fn before_freeing(home: u64) -> Result<(), CUresult> {
-    let s = session()?;
-    let has_none = context::current() == 0;
-    if has_none {
-        let Ok(home) = lookup(home) else { return Ok(()) };
-        context::push(home);
-    }
-    // What the host wrote to mapped memory may be what the device waits for.
-    crate::memory::in_step::before_launch(s);
-    let answer = refusal(s, Pinned::Idle);
-    if has_none {
-        context::pop();
-    }
-    answer
+    refusal(home, Pinned::Idle)
 }
 
 /// What the driver forbids beside a capture and is done here without asking it.
@@ -120,15 +125,12 @@ pub fn before_freeing(home: u64) -> Result<(), CUresult> {
 /// # Errors
 /// As [`before_freeing`].
 pub fn refused_beside_captures() -> Result<(), CUresult> {
-    if !state().captures.any_open() {
-        return Ok(());
-    }
-    refusal(session()?, Pinned::Allowed)
+    if state().captures.any_open() { refusal(0, Pinned::Allowed) } else { Ok(()) }
 }
 
-fn refusal(s: &'static Session, request: Pinned) -> Result<(), CUresult> {
+fn refusal(home: u64, request: Pinned) -> Result<(), CUresult> {
     let q = MemHostAlloc { request, range: HeapRange::default().into() };
-    match call_to(s, MemHostAlloc::OP, |w| q.encode(w), |_| Ok(())) {
+    match call_waiting(home, MemHostAlloc::OP, |w| q.encode(w)) {
         Err(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) => Err(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED),
         _ => Ok(()),
     }

@@ -13,7 +13,7 @@ use orion_cuda::sys::*;
 use crate::driver::Cuda;
 use crate::fact::{Verdict, answers, facts, holds, ok, same};
 use crate::facts::thread::in_a_fork;
-use crate::lab::{as_void, comes_to_hold, counter, counter_argument, read, tally, write};
+use crate::lab::{as_void, comes_to_hold, counter, counter_argument, read, tally, write, zeroed};
 
 facts! { pinned:
     Context [
@@ -36,6 +36,7 @@ facts! { pinned:
         unknown_flags_are_invalid_value,
         freeing_it_waits_for_the_device,
         unregistering_it_waits_for_the_device,
+        who_waits_to_free_lets_the_host_answer_a_kernel,
         freeing_twice_is_invalid_value.not_in_a_crowd("another may be given the freed address"),
         freeing_unknown_memory_is_invalid_value,
         the_device_address_of_unknown_memory_is_invalid_value,
@@ -463,6 +464,52 @@ fn unregistering_it_waits_for_the_device(cu: &'static Cuda) -> Verdict {
         ok!(cu.cuMemHostUnregister(others.pop().ok_or("one for each round")?.address));
         Ok(())
     })
+}
+
+/// A kernel waits for a word of the host's while `act` waits for the kernel. The word comes just before, or meanwhile by
+/// a thread that makes no call of CUDA's.
+fn is_answered(cu: &'static Cuda, meanwhile: bool, act: impl FnOnce() -> CUresult) -> Verdict {
+    let (address, stream, mut rounds) = (cu.pinned(256)?, cu.stream()?, 1u32);
+    let (module, converse) = cu.kernel("converse")?;
+    write(address, [0u8; 256]);
+    let mut device = address.addr() as u64;
+    ok!(cu.launch(converse, 1, 1, stream, &mut [as_void(&mut device), as_void(&mut rounds)]));
+    holds!(comes_to_hold(address.wrapping_byte_add(64), 1u32), "the kernel says nothing");
+    let word = address.wrapping_byte_add(68).expose_provenance();
+    let answer = move || write(std::ptr::with_exposed_provenance_mut(word), 101u32);
+    let code = std::thread::scope(|scope| {
+        match meanwhile {
+            true => _ = scope.spawn(move || [sleep(null_mut()), answer()]),
+            false => answer(),
+        }
+        act()
+    });
+    same!(code, CUDA_SUCCESS);
+    same!(read::<u32>(address.wrapping_byte_add(128)), 1);
+    ok!(cu.cuStreamDestroy_v2(stream));
+    ok!(cu.cuModuleUnload(module));
+    ok!(cu.cuMemFreeHost(address));
+    Ok(())
+}
+
+fn who_waits_to_free_lets_the_host_answer_a_kernel(cu: &'static Cuda) -> Verdict {
+    for meanwhile in [false, true] {
+        let device = cu.alloc(64)?;
+        is_answered(cu, meanwhile, || cu.cuMemFree_v2(device))?;
+        let pinned = cu.pinned(64)?;
+        is_answered(cu, meanwhile, || cu.cuMemFreeHost(pinned))?;
+        let pages = Pages::new(8192);
+        ok!(cu.cuMemHostRegister_v2(pages.address, pages.bytes, 0));
+        is_answered(cu, meanwhile, || cu.cuMemHostUnregister(pages.address))?;
+        let (mut array, mut description) = (null_mut(), zeroed::<CUDA_ARRAY3D_DESCRIPTOR>());
+        (description.Width, description.Height, description.NumChannels) = (64, 4, 1);
+        description.Format = CU_AD_FORMAT_FLOAT;
+        ok!(cu.cuArray3DCreate_v2(&mut array, &description));
+        is_answered(cu, meanwhile, || cu.cuArrayDestroy(array))?;
+        let module = cu.module()?;
+        is_answered(cu, meanwhile, || cu.cuModuleUnload(module))?;
+    }
+    Ok(())
 }
 
 fn freeing_twice_is_invalid_value(cu: &'static Cuda) -> Verdict {

@@ -54,10 +54,7 @@ impl Geometry {
     }
 }
 
-/// Checks and posts one launch.
-///
-/// # Safety
-/// Pinned memory that the parameters point to.
+/// From now on what kernels reach by their parameters is kept in step.
 ///
 /// # Safety
 /// As `cuLaunchKernelEx`.
@@ -74,6 +71,9 @@ unsafe fn keep_in_step(s: &'static Session, f: &Function, parameters: &Parameter
     kept
 }
 
+/// Checks and posts one launch.
+///
+/// # Safety
 /// As `cuLaunchKernelEx`.
 pub(super) unsafe fn launch(
     f: CUfunction,

@@ -83,11 +83,7 @@ pub fn cuMemHostAlloc(s: &mut Session, header: &Header, mut r: Reader<'_>, _repl
 fn when_idle(s: &mut Session, header: &Header) -> Outcome {
     let until = s.number();
     let contexts = s.busy_contexts();
-    let mut streams = vec![(header.context, std::ptr::null_mut())];
-    for context in &contexts {
-        streams.extend(s.busy_streams_of(*context).into_iter().map(|stream| (*context, stream)));
-        streams.push((*context, std::ptr::null_mut()));
-    }
+    let streams = s.streams_of_all(header.context);
     s.park(header, Wait::Then(streams, Waiting::Synchronize), move |s, code, _| {
         contexts.iter().for_each(|context| s.streams_idle_in(*context, until));
         code

@@ -52,7 +52,7 @@ pub fn cuMemAllocPitch_v2(s: &mut Session, header: &Header, mut r: Reader<'_>, r
     Ok(Outcome::Done(code))
 }
 
-/// Waits for the device; on a helper thread where the device may be waiting for the client.
+/// Waits for the device, but for what came out of a pool.
 pub fn cuMemFree_v2(s: &mut Session, header: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
     // Nothing to free is no error.
     let q = MemFree::decode(&mut r)?;
@@ -60,11 +60,14 @@ pub fn cuMemFree_v2(s: &mut Session, header: &Header, mut r: Reader<'_>, _reply:
     if s.is_managed_variable(address) {
         return Ok(Outcome::Done(CUDA_ERROR_INVALID_VALUE));
     }
+    // What came out of a pool the driver frees without waiting.
+    let waits = s.addresses.is_allocation(address.raw()) || s.callbacks.outstanding() || s.several_threads();
     s.addresses.ended(address.raw());
     s.note_free(ptr::null_mut());
     // Not while a capture is open: asking a captured stream would end its capture.
-    if (s.callbacks.outstanding() || s.several_threads()) && header.sequence != 0 && !s.captures.open() {
-        // Waited for by asking: inside the driver the wait could hold up what the device is waiting for.
+    if waits && header.sequence != 0 && !s.captures.open() {
+        // Waited for by asking: inside the driver the wait would hold up what the device is waiting for, be it a word
+        // that a thread of the client's writes which makes no call of CUDA's.
         let streams = s.busy_streams().0.into_iter().map(|stream| (header.context, stream)).collect();
         let ending = s.memory_ends(address.raw());
         return Ok(s.park(header, Wait::Then(streams, Waiting::Free(address)), move |s, code, _| {

@@ -103,6 +103,17 @@ impl Session {
         self.busy_streams.keys().copied().collect()
     }
 
+    /// What is waited for until the device is idle: streams of all contexts that may have work, and the default ones
+    /// there and in `context`.
+    pub fn streams_of_all(&self, context: u64) -> Vec<(u64, CUstream)> {
+        let mut streams = vec![(context, ptr::null_mut())];
+        for context in self.busy_contexts() {
+            streams.extend(self.busy_streams_of(context).into_iter().map(|stream| (context, stream)));
+            streams.push((context, ptr::null_mut()));
+        }
+        streams
+    }
+
     /// Streams of any context that may have work.
     pub fn busy_streams_of(&self, context: u64) -> Vec<CUstream> {
         self.busy_streams.get(&context).map_or_else(Vec::new, |b| b.keys().map(|p| *p as CUstream).collect())

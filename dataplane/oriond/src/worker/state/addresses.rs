@@ -73,6 +73,11 @@ impl Addresses {
         self.recent = Default::default();
     }
 
+    /// Whether an allocation begins there that was made in a context, and not in a stream's order.
+    pub fn is_allocation(&self, base: u64) -> bool {
+        self.given.get(&base).is_some_and(|range| matches!(range.of, Of::Memory(_)))
+    }
+
     /// Memory is given back, all that began at this address.
     pub fn ended(&mut self, base: u64) {
         if self.given.get(&base).is_some_and(|range| range.of != Of::Graph) {

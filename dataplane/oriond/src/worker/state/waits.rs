@@ -65,6 +65,9 @@ pub enum Waiting {
     /// `cuCtxSynchronize`, which tells what the streams cannot.
     Synchronize,
     Free(DeviceAddress),
+    /// By its address in the driver.
+    Array(usize),
+    Mipmapped(usize),
 }
 
 impl Waiting {
@@ -74,6 +77,10 @@ impl Waiting {
             Waiting::Synchronize => unsafe { driver.cuCtxSynchronize() },
             // SAFETY: device memory of the session; the driver checks that an allocation begins there.
             Waiting::Free(address) => unsafe { driver.cuMemFree_v2(address.raw()) },
+            // SAFETY: an array of this session's that the client gives up.
+            Waiting::Array(array) => unsafe { driver.cuArrayDestroy(array as CUarray) },
+            // SAFETY: as above.
+            Waiting::Mipmapped(array) => unsafe { driver.cuMipmappedArrayDestroy(array as CUmipmappedArray) },
         }
     }
 }
