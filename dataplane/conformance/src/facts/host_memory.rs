@@ -466,8 +466,8 @@ fn unregistering_it_waits_for_the_device(cu: &'static Cuda) -> Verdict {
     })
 }
 
-/// A kernel waits for a word of the host's while `act` waits for the kernel. The word comes just before, or meanwhile by
-/// a thread that makes no call of CUDA's.
+/// A kernel waits for a word of the host's while `act` waits for the kernel. The word comes just before, or meanwhile
+/// by a thread that makes no call of CUDA's.
 fn is_answered(cu: &'static Cuda, meanwhile: bool, act: impl FnOnce() -> CUresult) -> Verdict {
     let (address, stream, mut rounds) = (cu.pinned(256)?, cu.stream()?, 1u32);
     let (module, converse) = cu.kernel("converse")?;
