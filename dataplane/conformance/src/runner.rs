@@ -149,7 +149,14 @@ fn run_worker(
         tell(fact, printed);
     } else if let Some(fact) = facts.pop_front_if(|_| hung || !matches!(&status, Ok(s) if s.success())) {
         let last = stderr.lines().last().unwrap_or("");
-        tell(fact, Err(if hung { "no answer in time".into() } else { format!("the worker died: {status:?} {last}") }));
+        tell(
+            fact,
+            Err(if hung {
+                format!("no answer in time; {last}")
+            } else {
+                format!("the worker died: {status:?} {last}")
+            }),
+        );
     }
 }
 
@@ -185,6 +192,8 @@ fn start_worker(facts: &VecDeque<&'static Fact>, lib: Option<&str>, crowd: u32) 
         command.args(["--lib", lib]);
     }
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    // Orion's client says then which call has been waiting for seconds.
+    command.env("ORION_DEBUG", "1");
     let mut child = command.spawn()?;
     drop(write_end);
     let mut names = child.stdin.take().expect("standard input was piped");
@@ -208,20 +217,33 @@ enum Report {
     TimedOut,
 }
 
+/// How often it is looked whether this program has the processor at all.
+const LOOK: Duration = Duration::from_secs(1);
+
 impl Reports {
+    /// A machine that stands still, as a virtual one does while it is copied, takes the time of no fact: of each look
+    /// no more than twice its length is counted.
     fn next_line(&mut self, limit: Duration) -> Report {
-        let deadline = Instant::now() + limit;
+        let mut left = limit;
         loop {
             if let Some(end) = self.bytes.iter().position(|b| *b == b'\n') {
                 let line: Vec<u8> = self.bytes.drain(..=end).collect();
                 return Report::Line(String::from_utf8_lossy(&line[..end]).into_owned());
             }
-            let left = deadline.saturating_duration_since(Instant::now());
             let mut poll = libc::pollfd { fd: self.pipe.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+            let began = Instant::now();
             // SAFETY: one pollfd, which lives on this stack for the length of the call.
-            let ready = unsafe { libc::poll(&mut poll, 1, left.as_millis() as i32) };
-            if ready == 0 {
+            let ready = unsafe { libc::poll(&mut poll, 1, left.min(LOOK).as_millis() as i32) };
+            let looked = began.elapsed();
+            if looked > 5 * LOOK {
+                eprintln!("orion-facts: this machine, or this program, stood still for {} s", looked.as_secs());
+            }
+            left = left.saturating_sub(looked.min(2 * LOOK));
+            if ready == 0 && left.is_zero() {
                 return Report::TimedOut;
+            }
+            if ready <= 0 {
+                continue;
             }
             let mut chunk = [0; 4096];
             match self.pipe.read(&mut chunk) {
