@@ -5,6 +5,7 @@ use std::sync::Arc;
 use orion_cuda::sys::*;
 
 use crate::api::R;
+use crate::capture::Capture;
 use crate::context::{Class, Context, Point, Stream};
 use crate::graph::Work;
 use crate::{capture, cupti};
@@ -34,17 +35,22 @@ pub fn run_now(s: &Arc<Stream>, work: Work) -> R {
     s.context.check()
 }
 
-/// The legacy stream would have to wait for a blocking stream that is only being captured.
-fn forbid_legacy(c: &Arc<Context>) -> R {
-    for s in c.every_stream() {
-        if matches!(s.class, Class::Blocking | Class::PerThread)
-            && let Some(capture) = s.capture()
-        {
+/// The legacy stream encompasses the context's blocking streams: work on it would have to wait for one that is only
+/// being captured, and asking about it asks about that one.
+pub fn forbid_legacy(c: &Arc<Context>) -> R {
+    match encompassed(c) {
+        Some(capture) => {
             capture.invalidate();
-            return Err(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+            Err(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT)
         }
+        None => Ok(()),
     }
-    Ok(())
+}
+
+/// A capture that a blocking stream of the context is in.
+pub fn encompassed(c: &Arc<Context>) -> Option<Arc<Capture>> {
+    let is_blocking = |s: &&Arc<Stream>| matches!(s.class, Class::Blocking | Class::PerThread);
+    c.every_stream().iter().filter(is_blocking).find_map(|s| s.capture())
 }
 
 /// Calls that wait for the whole context are not allowed while one of its streams is captured.

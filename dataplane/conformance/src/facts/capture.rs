@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::ffi::c_void;
 use std::ptr::null_mut;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use orion_cuda::sys::*;
 
@@ -30,9 +31,18 @@ facts! { capture:
         an_event_recorded_inside_cannot_be_waited_for,
         a_second_stream_joins_by_events.not_in_a_crowd("a global capture forbids others to allocate"),
         an_unjoined_stream_is_refused.not_in_a_crowd("a global capture forbids others to allocate"),
+        ending_a_stream_that_joined_is_unmatched_and_ends_it,
         two_captures_do_not_merge,
         a_wait_for_an_event_from_outside_is_isolation,
         the_default_stream_is_implicitly_forbidden,
+        the_default_stream_is_not_told_of_while_it_encompasses_one
+            .not_in_a_crowd("others may be using the default stream"),
+        the_default_stream_may_not_be_waited_for_or_asked_while_it_encompasses_one
+            .not_in_a_crowd("others may be using the default stream"),
+        whoever_waits_for_the_default_stream_does_not_end_what_begins_meanwhile
+            .not_in_a_crowd("others may be using the default stream"),
+        whoever_waits_for_the_default_stream_beside_others_does_not_end_what_begins_meanwhile
+            .not_in_a_crowd("others may be using the default stream"),
         a_blocking_allocation_is_unsupported_in_global_mode,
         a_blocking_allocation_is_allowed_in_relaxed_mode,
         what_may_wait_for_the_device_is_unsupported_in_global_mode
@@ -293,6 +303,21 @@ fn an_unjoined_stream_is_refused(cu: &'static Cuda) -> Verdict {
     Ok(())
 }
 
+/// CuPy's `test_stream_capture_failure2` is about it.
+fn ending_a_stream_that_joined_is_unmatched_and_ends_it(cu: &'static Cuda) -> Verdict {
+    let (first, second, event, mut graph) = (capturing(cu, RELAXED)?, cu.stream()?, cu.event()?, null_mut());
+    ok!(cu.cuEventRecord(event, first));
+    ok!(cu.cuStreamWaitEvent(second, event, 0));
+    answers!(CUDA_ERROR_STREAM_CAPTURE_UNMATCHED, cu.cuStreamEndCapture(second, &mut graph));
+    answers!(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cu.cuStreamEndCapture(first, &mut graph));
+    for stream in [first, second] {
+        ok!(cu.cuStreamSynchronize(stream));
+        ok!(cu.cuStreamDestroy_v2(stream));
+    }
+    ok!(cu.cuEventDestroy_v2(event));
+    Ok(())
+}
+
 fn two_captures_do_not_merge(cu: &'static Cuda) -> Verdict {
     let event = cu.event()?;
     let (first, second) = (capturing(cu, RELAXED)?, capturing(cu, RELAXED)?);
@@ -326,6 +351,104 @@ fn the_default_stream_is_implicitly_forbidden(cu: &'static Cuda) -> Verdict {
     abandon(cu, stream)?;
     ok!(cu.cuModuleUnload(module));
     Ok(())
+}
+
+/// CUDA's `cuStreamIsCapturing` says so; CuPy's `Stream.null.is_capturing()` is tested for it.
+fn the_default_stream_is_not_told_of_while_it_encompasses_one(cu: &'static Cuda) -> Verdict {
+    let (stream, mut status, mut id) = (cu.blocking_stream()?, 0, 0);
+    ok!(cu.cuStreamBeginCapture_v2(stream, RELAXED));
+    answers!(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, cu.cuStreamIsCapturing(null_mut(), &mut status));
+    let info = cu.cuStreamGetCaptureInfo_v2(null_mut(), &mut status, &mut id, null_mut(), null_mut(), null_mut());
+    answers!(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, info);
+    ok!(cu.cuStreamIsCapturing(stream, &mut status));
+    same!(status, CU_STREAM_CAPTURE_STATUS_ACTIVE);
+    ok!(cu.cuGraphDestroy(end(cu, stream)?));
+    ok!(cu.cuStreamIsCapturing(null_mut(), &mut status));
+    same!(status, CU_STREAM_CAPTURE_STATUS_NONE);
+    ok!(cu.cuStreamDestroy_v2(stream));
+    Ok(())
+}
+
+/// CUDA's Programming Guide, "Prohibited and Unhandled Operations": whoever asks about the legacy stream asks about
+/// each stream that it encompasses.
+fn the_default_stream_may_not_be_waited_for_or_asked_while_it_encompasses_one(cu: &'static Cuda) -> Verdict {
+    type Ask = fn(&Cuda) -> CUresult;
+    let asks: [Ask; 2] = [|cu| cu.cuStreamQuery(null_mut()), |cu| cu.cuStreamSynchronize(null_mut())];
+    for ask in asks {
+        let stream = cu.blocking_stream()?;
+        ok!(cu.cuStreamBeginCapture_v2(stream, RELAXED));
+        answers!(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, ask(cu));
+        abandon(cu, stream)?;
+    }
+    Ok(())
+}
+
+/// Also where an event in the default stream would order other streams.
+fn whoever_waits_for_the_default_stream_beside_others_does_not_end_what_begins_meanwhile(cu: &'static Cuda) -> Verdict {
+    let (other, word) = (cu.blocking_stream()?, cu.words(&[0, 0])?);
+    let (module, increment) = cu.kernel("increment")?;
+    let gate = cu.gate(null_mut())?;
+    ok!(cu.launch_on(increment, word, null_mut()));
+    ok!(cu.launch_on(increment, word + 4, other));
+    let waits = std::thread::spawn(move || {
+        use_primary(cu)?;
+        Ok::<CUresult, String>(cu.cuStreamSynchronize(null_mut()))
+    });
+    std::thread::sleep(MOMENT);
+    let stream = cu.blocking_stream()?;
+    ok!(cu.cuStreamBeginCapture_v2(stream, RELAXED));
+    std::thread::sleep(MOMENT);
+    holds!(!waits.is_finished(), "the wait is over before what it is for");
+    let graph = end(cu, stream)?;
+    holds!(!waits.is_finished(), "the end of the capture has ended the wait");
+    gate.open();
+    same!(waits.join().expect("a panic ends the process")?, CUDA_SUCCESS);
+    same!(cu.word(word)?, 1);
+    ok!(cu.cuGraphDestroy(graph));
+    for stream in [stream, other] {
+        ok!(cu.cuStreamDestroy_v2(stream));
+    }
+    ok!(cu.cuModuleUnload(module));
+    cu.free(word)
+}
+
+const MOMENT: Duration = Duration::from_millis(30);
+
+/// The wait was allowed when it began, and is over when what it was for is.
+fn whoever_waits_for_the_default_stream_does_not_end_what_begins_meanwhile(cu: &'static Cuda) -> Verdict {
+    let event = cu.event()?;
+    let (word, event_handle) = (cu.words(&[0])?, event.addr());
+    let (module, increment) = cu.kernel("increment")?;
+    for (round, name) in ["stream", "context", "event"].into_iter().enumerate() {
+        let gate = cu.gate(null_mut())?;
+        ok!(cu.launch_on(increment, word, null_mut()));
+        ok!(cu.cuEventRecord(event, null_mut()));
+        let waits = std::thread::spawn(move || {
+            use_primary(cu)?;
+            Ok::<CUresult, String>(match name {
+                "stream" => cu.cuStreamSynchronize(null_mut()),
+                "context" => cu.cuCtxSynchronize(),
+                _ => cu.cuEventSynchronize(std::ptr::without_provenance_mut(event_handle)),
+            })
+        });
+        std::thread::sleep(MOMENT);
+        let stream = cu.blocking_stream()?;
+        ok!(cu.cuStreamBeginCapture_v2(stream, RELAXED));
+        std::thread::sleep(MOMENT);
+        let (mut status, mut graph) = (0, null_mut());
+        ok!(cu.cuStreamIsCapturing(stream, &mut status));
+        holds!(!waits.is_finished(), "{name}: the wait is over before what it is for");
+        gate.open();
+        let (code, ended) =
+            (waits.join().expect("a panic ends the process")?, cu.cuStreamEndCapture(stream, &mut graph));
+        same!((name, status, code, ended), (name, CU_STREAM_CAPTURE_STATUS_ACTIVE, CUDA_SUCCESS, CUDA_SUCCESS));
+        ok!(cu.cuGraphDestroy(graph));
+        ok!(cu.cuStreamDestroy_v2(stream));
+        same!(cu.word(word)?, round as u32 + 1);
+    }
+    ok!(cu.cuModuleUnload(module));
+    ok!(cu.cuEventDestroy_v2(event));
+    cu.free(word)
 }
 
 /// Whoever looks whether they have come must not be noticed.

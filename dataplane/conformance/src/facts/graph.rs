@@ -710,11 +710,19 @@ fn a_graph_is_drawn(cu: &'static Cuda) -> Verdict {
     memset_node(cu, graph, &[first], address, 2)?;
     let path = std::env::temp_dir().join(format!("orion-drawn-{}-{:?}", std::process::id(), graph));
     let name = std::ffi::CString::new(path.to_string_lossy().as_bytes()).map_err(|e| e.to_string())?;
-    ok!(cu.cuGraphDebugDotPrint(graph, name.as_ptr(), CU_GRAPH_DEBUG_DOT_FLAGS_VERBOSE));
-    let text = std::fs::read_to_string(&path).map_err(|e| format!("reading {}: {e}", path.display()))?;
-    std::fs::remove_file(&path).map_err(|e| format!("removing {}: {e}", path.display()))?;
+    let drawn = |flags| -> Get<String> {
+        ok!(cu.cuGraphDebugDotPrint(graph, name.as_ptr(), flags));
+        let text = std::fs::read_to_string(&path).map_err(|e| format!("reading {}: {e}", path.display()))?;
+        std::fs::remove_file(&path).map_err(|e| format!("removing {}: {e}", path.display()))?;
+        Ok(text)
+    };
+    let (brief, text) = (drawn(0)?, drawn(CU_GRAPH_DEBUG_DOT_FLAGS_VERBOSE)?);
     holds!(text.starts_with("digraph"), "it begins with {:?}", text.lines().next());
     holds!(text.matches("MEMSET").count() >= 2 && text.contains(" -> "), "it says {text}");
+    holds!(
+        brief.len() < text.len(),
+        "without a flag it says {brief}, and with CU_GRAPH_DEBUG_DOT_FLAGS_VERBOSE {text}"
+    );
     ok!(cu.cuGraphDestroy(graph));
     cu.free(address)
 }

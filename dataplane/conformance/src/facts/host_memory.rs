@@ -37,6 +37,8 @@ facts! { pinned:
         freeing_it_waits_for_the_device,
         unregistering_it_waits_for_the_device,
         who_waits_to_free_lets_the_host_answer_a_kernel,
+        who_waits_to_free_beside_a_capture_lets_the_host_answer_a_kernel
+            .not_in_a_crowd("another's freeing may be refused beside it"),
         freeing_twice_is_invalid_value.not_in_a_crowd("another may be given the freed address"),
         freeing_unknown_memory_is_invalid_value,
         the_device_address_of_unknown_memory_is_invalid_value,
@@ -493,23 +495,40 @@ fn is_answered(cu: &'static Cuda, meanwhile: bool, act: impl FnOnce() -> CUresul
 }
 
 fn who_waits_to_free_lets_the_host_answer_a_kernel(cu: &'static Cuda) -> Verdict {
-    for meanwhile in [false, true] {
-        let device = cu.alloc(64)?;
-        is_answered(cu, meanwhile, || cu.cuMemFree_v2(device))?;
-        let pinned = cu.pinned(64)?;
-        is_answered(cu, meanwhile, || cu.cuMemFreeHost(pinned))?;
-        let pages = Pages::new(8192);
-        ok!(cu.cuMemHostRegister_v2(pages.address, pages.bytes, 0));
-        is_answered(cu, meanwhile, || cu.cuMemHostUnregister(pages.address))?;
-        let (mut array, mut description) = (null_mut(), zeroed::<CUDA_ARRAY3D_DESCRIPTOR>());
-        (description.Width, description.Height, description.NumChannels) = (64, 4, 1);
-        description.Format = CU_AD_FORMAT_FLOAT;
-        ok!(cu.cuArray3DCreate_v2(&mut array, &description));
-        is_answered(cu, meanwhile, || cu.cuArrayDestroy(array))?;
-        let module = cu.module()?;
-        is_answered(cu, meanwhile, || cu.cuModuleUnload(module))?;
-    }
+    each_way_to_free_is_answered(cu, false)?;
+    each_way_to_free_is_answered(cu, true)
+}
+
+/// A thread that opts out frees, and so waits, beside the capture of another stream.
+fn who_waits_to_free_beside_a_capture_lets_the_host_answer_a_kernel(cu: &'static Cuda) -> Verdict {
+    let (stream, mut mode) = (cu.stream()?, CU_STREAM_CAPTURE_MODE_RELAXED);
+    ok!(cu.cuThreadExchangeStreamCaptureMode(&mut mode));
+    ok!(cu.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    let (answered, mut graph) = (each_way_to_free_is_answered(cu, true), null_mut());
+    let ended = cu.cuStreamEndCapture(stream, &mut graph);
+    ok!(cu.cuThreadExchangeStreamCaptureMode(&mut mode));
+    answered?;
+    same!(ended, CUDA_SUCCESS);
+    ok!(cu.cuGraphDestroy(graph));
+    ok!(cu.cuStreamDestroy_v2(stream));
     Ok(())
+}
+
+fn each_way_to_free_is_answered(cu: &'static Cuda, meanwhile: bool) -> Verdict {
+    let device = cu.alloc(64)?;
+    is_answered(cu, meanwhile, || cu.cuMemFree_v2(device))?;
+    let pinned = cu.pinned(64)?;
+    is_answered(cu, meanwhile, || cu.cuMemFreeHost(pinned))?;
+    let pages = Pages::new(8192);
+    ok!(cu.cuMemHostRegister_v2(pages.address, pages.bytes, 0));
+    is_answered(cu, meanwhile, || cu.cuMemHostUnregister(pages.address))?;
+    let (mut array, mut description) = (null_mut(), zeroed::<CUDA_ARRAY3D_DESCRIPTOR>());
+    (description.Width, description.Height, description.NumChannels) = (64, 4, 1);
+    description.Format = CU_AD_FORMAT_FLOAT;
+    ok!(cu.cuArray3DCreate_v2(&mut array, &description));
+    is_answered(cu, meanwhile, || cu.cuArrayDestroy(array))?;
+    let module = cu.module()?;
+    is_answered(cu, meanwhile, || cu.cuModuleUnload(module))
 }
 
 fn freeing_twice_is_invalid_value(cu: &'static Cuda) -> Verdict {

@@ -12,9 +12,9 @@ use orion_cuda::sys::*;
 use crate::api::{R, Raw, api, get, handle, put, put_some};
 use crate::calls::graph::{nodes_of, plain_edge};
 use crate::capture::{Capture, MODE, OPEN, OPEN_COUNT, close, release_streams};
-use crate::context::Class;
+use crate::context::{Class, Stream};
 use crate::graph::{Graph, NEXT_ID, graph, lock};
-use crate::stream;
+use crate::{enqueue, stream};
 
 fn begin(h: CUstream, into: Option<(Arc<Graph>, Vec<usize>)>, mode: CUstreamCaptureMode) -> R {
     let s = stream::resolve(h)?;
@@ -54,6 +54,7 @@ fn end(h: CUstream, out: *mut CUgraph) -> R {
     let s = stream::resolve(h)?;
     let c = s.capture().ok_or(CUDA_ERROR_ILLEGAL_STATE)?;
     if c.origin != s.id {
+        c.invalidate();
         return Err(CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
     }
     if c.mode != CU_STREAM_CAPTURE_MODE_RELAXED && c.thread != std::thread::current().id() {
@@ -96,6 +97,16 @@ fn joined(c: &Capture) -> R {
     if all { Ok(()) } else { Err(CUDA_ERROR_STREAM_CAPTURE_UNJOINED) }
 }
 
+/// The stream that is asked about. Of the legacy stream nothing can be told while one that it encompasses is captured;
+/// that one notices nothing (CUDA's `cuStreamIsCapturing`).
+fn asked(h: CUstream) -> R<Arc<Stream>> {
+    let s = stream::resolve(h)?;
+    match s.class == Class::Legacy && enqueue::encompassed(&s.context).is_some() {
+        true => Err(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT),
+        false => Ok(s),
+    }
+}
+
 fn capture_info(
     h: CUstream,
     status: *mut CUstreamCaptureStatus,
@@ -105,7 +116,7 @@ fn capture_info(
     edges: *mut *const CUgraphEdgeData,
     count: *mut usize,
 ) -> R {
-    let s = stream::resolve(h)?;
+    let s = asked(h)?;
     let c = s.capture();
     // SAFETY: the caller's out parameters; all but the status may be null.
     unsafe {
@@ -155,7 +166,7 @@ api! {
     }
     fn cuStreamEndCapture(h: CUstream, out: *mut CUgraph) { end(h, out) }
     fn cuStreamIsCapturing(h: CUstream, status: *mut CUstreamCaptureStatus) {
-        let s = stream::resolve(h)?;
+        let s = asked(h)?;
         put(status, s.capture().map_or(CU_STREAM_CAPTURE_STATUS_NONE, |c| c.status()))
     }
     fn cuStreamGetCaptureInfo(h: CUstream, status: *mut CUstreamCaptureStatus, id: *mut cuuint64_t) {

@@ -1030,9 +1030,9 @@ api! {
         let s = step(&mut steps, &|node| node == h as usize)?;
         put(on, c_uint::from(s.enabled))
     }
-    fn cuGraphDebugDotPrint(h: CUgraph, path: *const c_char, _flags: c_uint) {
+    fn cuGraphDebugDotPrint(h: CUgraph, path: *const c_char, flags: c_uint) {
         let (graph, path) = (graph(h)?, text(path)?);
-        std::fs::write(path, dot::drawn(&graph)?).map_err(|_| CUDA_ERROR_OPERATING_SYSTEM)
+        std::fs::write(path, dot::drawn(&graph, flags)?).map_err(|_| CUDA_ERROR_OPERATING_SYSTEM)
     }
     fn cuDeviceGraphMemTrim(dev: CUdevice) {
         // What is freed is the device's again at once, where NVIDIA's driver keeps it for graphs until it is trimmed.

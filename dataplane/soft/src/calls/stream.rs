@@ -12,7 +12,7 @@ use crate::context::{self, Class, Context, Stream};
 use crate::event::EVENTS;
 use crate::log::refuse;
 use crate::stream::{PRIORITY_GREATEST, STREAMS, living, resolve};
-use crate::{capture, green_context, pool};
+use crate::{capture, enqueue, green_context, pool};
 
 fn create(out: *mut CUstream, flags: c_uint, priority: c_int) -> R {
     // SAFETY: the caller's out parameter.
@@ -59,6 +59,9 @@ api! {
             c.invalidate();
             return Err(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
         }
+        if s.class == Class::Legacy {
+            enqueue::forbid_legacy(&s.context)?;
+        }
         capture::forbid_unsafe()?;
         let idle = s.is_idle();
         s.context.check()?;
@@ -69,6 +72,9 @@ api! {
         if let Some(c) = s.capture() {
             c.invalidate();
             return Err(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+        }
+        if s.class == Class::Legacy {
+            enqueue::forbid_legacy(&s.context)?;
         }
         capture::forbid_unsafe()?;
         for p in s.preceding() {

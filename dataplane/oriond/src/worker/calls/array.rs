@@ -24,8 +24,8 @@ pub fn cuMipmappedArrayDestroy(s: &mut Session, header: &Header, mut r: Reader<'
 }
 
 fn destroy(s: &mut Session, header: &Header, (kind, word): (Kind, u64), what: What, call: Waiting) -> Handled {
-    // As with memory: asking a captured stream would end its capture. What a capture forbids has not happened.
-    if s.captures.open() {
+    // What a capture forbids has not happened.
+    if s.captures.forbids(header.thread) {
         let code = call.call(s.driver);
         if code == CUDA_SUCCESS {
             s.unbind(kind, word);
@@ -35,7 +35,7 @@ fn destroy(s: &mut Session, header: &Header, (kind, word): (Kind, u64), what: Wh
     // Nobody can name it from here on, and another thread may be given the same address as soon as it is free.
     s.give_up(kind, word);
     let ending = s.array_ends(what);
-    let streams = s.streams_of_all(header.context);
+    let streams = s.beside_captures(s.streams_of_all(header.context));
     Ok(s.park(header, Wait::Then(streams, call), move |s, code, _| {
         if code == CUDA_SUCCESS {
             s.array_ended(ending);

@@ -31,10 +31,10 @@ fn begin(
     to_graph: bool,
     begin: impl FnOnce(&'static Driver) -> CUresult,
 ) -> CUresult {
-    s.will_capture(stream);
+    let captured = s.will_capture(stream);
     let code = begin(s.driver);
     if code == CUDA_SUCCESS {
-        s.captures.open.push(Open { stream: stream as usize, owner: header.thread, mode, to_graph });
+        s.captures.begun(Open { stream: stream as usize, owner: header.thread, mode, to_graph }, captured);
     }
     code
 }

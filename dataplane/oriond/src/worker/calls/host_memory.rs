@@ -49,8 +49,7 @@ pub fn cuMemHostAlloc(s: &mut Session, header: &Header, mut r: Reader<'_>, _repl
         return Ok(match q.request {
             // SAFETY: no arguments. Forbidden as it is, the driver waits for nothing.
             _ if s.captures.forbids(header.thread) => Outcome::Done(unsafe { s.driver.cuCtxSynchronize() }),
-            // Asking a captured stream would end its capture.
-            Pinned::Idle if !s.captures.open() => when_idle(s, header),
+            Pinned::Idle => when_idle(s, header),
             _ => Outcome::Done(CUDA_SUCCESS),
         });
     }
@@ -83,7 +82,11 @@ pub fn cuMemHostAlloc(s: &mut Session, header: &Header, mut r: Reader<'_>, _repl
 fn when_idle(s: &mut Session, header: &Header) -> Outcome {
     let until = s.number();
     let contexts = s.busy_contexts();
-    let streams = s.streams_of_all(header.context);
+    let streams = s.beside_captures(s.streams_of_all(header.context));
+    if s.captures.open() {
+        // The driver refuses to wait for a context in which a capture is open, and not all are asked.
+        return s.park(header, Wait::Everywhere(streams), |_, code, _| code);
+    }
     s.park(header, Wait::Then(streams, Waiting::Synchronize), move |s, code, _| {
         contexts.iter().for_each(|context| s.streams_idle_in(*context, until));
         code

@@ -64,11 +64,12 @@ pub fn cuMemFree_v2(s: &mut Session, header: &Header, mut r: Reader<'_>, _reply:
     let waits = s.addresses.is_allocation(address.raw()) || s.callbacks.outstanding() || s.several_threads();
     s.addresses.ended(address.raw());
     s.note_free(ptr::null_mut());
-    // Not while a capture is open: asking a captured stream would end its capture.
-    if waits && header.sequence != 0 && !s.captures.open() {
+    // Where a capture forbids it the driver refuses at once.
+    if waits && header.sequence != 0 && !s.captures.forbids(header.thread) {
         // Waited for by asking: inside the driver the wait would hold up what the device is waiting for, be it a word
         // that a thread of the client's writes which makes no call of CUDA's.
         let streams = s.busy_streams().0.into_iter().map(|stream| (header.context, stream)).collect();
+        let streams = s.beside_captures(streams);
         let ending = s.memory_ends(address.raw());
         return Ok(s.park(header, Wait::Then(streams, Waiting::Free(address)), move |s, code, _| {
             s.memory_ended(ending, code == CUDA_SUCCESS);

@@ -3,6 +3,7 @@
 
 // UNSAFETY: asks the driver about events.
 
+use std::ptr;
 use std::rc::Rc;
 
 use orion_cuda::driver::Driver;
@@ -13,22 +14,64 @@ use orion_wire::message::calls;
 use orion_wire::record::Header;
 
 use crate::worker::session::{Parked, Session};
+use crate::worker::state::captures::Captured;
+use crate::worker::state::waits::is_legacy;
 
 impl Session {
-    /// A stream is about to be captured, and must not be asked about then: that is refused, and ends the capture. Who
-    /// waits for it waits instead for an event behind what it has to do already.
-    pub fn will_capture(&mut self, stream: CUstream) {
-        if !self.parked.iter().any(|parked| parked.wait.names(stream)) || self.is_capturing(stream) {
+    /// A stream is about to be captured, and must not be asked about then: that is refused, and ends the capture. Nor
+    /// must the legacy default stream, if that one encompasses it. Who waits for them waits instead for an event behind
+    /// what they have to do already.
+    pub fn will_capture(&mut self, stream: CUstream) -> Captured {
+        let captured = Captured { context: self.home_of(stream), is_blocking: self.is_blocking(stream) };
+        let relaxed = self.captures.relax(self.driver);
+        if !self.is_capturing(stream) {
+            self.wait_for_an_event_instead(captured.context, stream, stream);
+        }
+        if captured.is_blocking && !self.captures.are_encompassed(captured.context) {
+            self.wait_for_an_event_instead(captured.context, ptr::null_mut(), stream);
+        }
+        self.captures.restore(self.driver, relaxed);
+        captured
+    }
+
+    fn wait_for_an_event_instead(&mut self, context: u64, stream: CUstream, captured: CUstream) {
+        let names = |parked: &Parked| parked.wait.names(parked.header.context, context, stream);
+        if !self.parked.iter().any(names) {
             return;
         }
-        let relaxed = self.captures.relax(self.driver);
-        let recorded = self.record_spare_event(stream);
-        self.captures.restore(self.driver, relaxed);
+        let caller = self.current;
+        let recorded = match self.make_current(context) {
+            // It is not asked until the captures have ended.
+            Ok(()) if is_legacy(stream) && self.would_hold_up_others(captured) => return self.back_to(caller),
+            Ok(()) => self.record_spare_event(stream),
+            Err(code) => Err(code),
+        };
+        self.back_to(caller);
         // A stream that takes no event is of a broken context, which those who wait are told by asking.
         let Ok(event) = recorded.map(Rc::new) else { return };
-        for parked in self.parked.iter_mut().filter(|parked| parked.wait.names(stream)) {
-            parked.wait.leave_out(stream);
-            parked.earlier.push(event.clone());
+        for parked in &mut self.parked {
+            if parked.wait.names(parked.header.context, context, stream) {
+                parked.wait.leave_out(parked.header.context, context, stream);
+                parked.earlier.push(event.clone());
+            }
+        }
+    }
+
+    /// Whether an event in the legacy default stream of the current context would make work wait that need not. Of what
+    /// is captured no more work is done for now.
+    fn would_hold_up_others(&self, captured: CUstream) -> bool {
+        let mut streams = self.busy_streams_of(self.current);
+        streams.retain(|stream| !is_legacy(*stream) && *stream != captured && !self.is_capturing(*stream));
+        // SAFETY: streams of this session. After an error nothing runs.
+        streams.retain(|s| unsafe { self.captures.ask_stream(self.driver, *s) } == CUDA_ERROR_NOT_READY);
+        streams.push(ptr::null_mut());
+        self.would_order(&streams)
+    }
+
+    fn back_to(&mut self, caller: u64) {
+        // Not if it is not known who was. Whoever is next makes sure of its own.
+        if caller != u64::MAX {
+            let _ = self.make_current(caller);
         }
     }
 
@@ -45,12 +88,13 @@ impl Session {
     /// A command beside an open capture: a stream that waits for a captured event is captured from then on.
     #[cold]
     pub fn may_join_a_capture(&mut self, header: &Header, body: &[u8]) {
-        if header.op != ops::CU_STREAM_WAIT_EVENT || self.parked.is_empty() {
+        if header.op != ops::CU_STREAM_WAIT_EVENT {
             return;
         }
         let stream = calls::cuStreamWaitEvent::decode(&mut Reader::new(body)).map(|q| q.hStream);
         if let Some(stream) = stream.ok().and_then(|word| self.stream(word, header.thread).ok()) {
-            self.will_capture(stream);
+            let captured = self.will_capture(stream);
+            self.captures.note(captured);
         }
     }
 
@@ -67,6 +111,12 @@ impl Session {
             event.into_iter().for_each(|event| self.return_event(event));
         }
         Some(CUDA_SUCCESS)
+    }
+
+    /// Whether the legacy default stream of a context is not asked now for a parked call, made before one was captured
+    /// that it encompasses.
+    pub(super) fn leaves_legacy_alone(&self, parked: &Parked, context: u64) -> bool {
+        !parked.beside_an_encompassed && self.captures.are_encompassed(context)
     }
 
     /// Whether a capture has begun since the call was made, which may not keep it from what it was allowed.

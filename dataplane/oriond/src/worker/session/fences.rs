@@ -10,6 +10,7 @@ use orion_cuda::sys::*;
 use crate::worker::out::arrivals::SpareEvent;
 use crate::worker::session::Session;
 use crate::worker::state::fence::Fence;
+use crate::worker::state::waits::is_legacy;
 
 impl Session {
     /// An event of the current context, without timing, from the stock.
@@ -98,14 +99,8 @@ impl Session {
     /// Whether events in these streams of the current context would make work wait that need not: one in the legacy
     /// default stream waits for all blocking streams, which may wait for each other through the host.
     pub(super) fn would_order(&self, streams: &[CUstream]) -> bool {
-        let is_blocking = |stream: &CUstream| {
-            let mut flags = CU_STREAM_DEFAULT;
-            // SAFETY: a stream of this session and a valid out pointer.
-            let code = unsafe { self.driver.cuStreamGetFlags(*stream, &mut flags) };
-            code != CUDA_SUCCESS || flags & CU_STREAM_NON_BLOCKING == 0
-        };
-        let is_legacy = |stream: &CUstream| *stream as usize <= 1;
-        streams.iter().any(is_legacy) && streams.iter().any(|s| !is_legacy(s) && is_blocking(s))
+        let is_ordered = |stream: &CUstream| !is_legacy(*stream) && self.is_blocking(*stream);
+        streams.iter().any(|stream| is_legacy(*stream)) && streams.iter().any(is_ordered)
     }
 
     /// Whether all of it is done. It asks for the rest only.

@@ -79,6 +79,8 @@ struct Parked {
     earlier: Vec<Rc<SpareEvent>>,
     /// A capture was open when the call was made.
     beside_a_capture: bool,
+    /// And a blocking stream of its context was in one.
+    beside_an_encompassed: bool,
     /// When it was first looked for in vain.
     since: Option<Instant>,
     /// Runs once the wait is over, with its result; writes the reply's body and gives the final result.

@@ -14,7 +14,7 @@ use crate::worker::session::bringing::is_done;
 use crate::worker::session::{Parked, RANGES_MAX, Session};
 use crate::worker::state::scratch::SCRATCH_MAX;
 use crate::worker::state::streams::seen_idle;
-use crate::worker::state::waits::{Wait, Waiting};
+use crate::worker::state::waits::{Wait, Waiting, is_legacy};
 
 /// Calls that wait. A client has no more threads than this, and each waits for one call or for a few pieces of one.
 const PARKED_MAX: usize = 2 * THREADS_MAX as usize;
@@ -31,7 +31,17 @@ impl Session {
         finish: impl FnOnce(&mut Session, CUresult, &mut Vec<u8>) -> CUresult + 'static,
     ) -> Outcome {
         let (header, beside_a_capture, finish) = (*header, self.captures.open(), Box::new(finish));
-        self.parked.push(Parked { header, wait, earlier: Vec::new(), beside_a_capture, since: None, finish });
+        let beside_an_encompassed = self.captures.are_encompassed(header.context);
+        let earlier = Vec::new();
+        self.parked.push(Parked {
+            header,
+            wait,
+            earlier,
+            beside_a_capture,
+            beside_an_encompassed,
+            since: None,
+            finish,
+        });
         Outcome::Parked
     }
 
@@ -142,6 +152,7 @@ impl Session {
     }
 
     fn poll_wait(&mut self, i: usize) -> Option<CUresult> {
+        let leaves_legacy = self.leaves_legacy_alone(&self.parked[i], self.parked[i].header.context);
         match &mut self.parked[i].wait {
             Wait::Job(job) => job.result(),
             Wait::Copies(range) => {
@@ -168,6 +179,8 @@ impl Session {
                 // A profiler has the copy's record when the stream is idle, and may be asked for it next.
                 if !self.recording && landing.has_landed() {
                     Some(CUDA_SUCCESS)
+                } else if leaves_legacy && is_legacy(landing.stream) {
+                    None
                 } else if self.recording || landing.looks.is_multiple_of(32) {
                     // SAFETY: a stream of this session.
                     match unsafe { self.captures.ask_stream(self.driver, landing.stream) } {
@@ -181,6 +194,9 @@ impl Session {
             Wait::Everywhere(_) | Wait::Then(..) => self.poll_everywhere(i),
             Wait::Streams(streams) => loop {
                 let Some(stream) = streams.last() else { break Some(CUDA_SUCCESS) };
+                if leaves_legacy && is_legacy(*stream) {
+                    break None;
+                }
                 // SAFETY: streams this session owns, or a default stream of the current context.
                 match unsafe { self.captures.ask_stream(self.driver, *stream) } {
                     CUDA_SUCCESS => {
@@ -203,8 +219,8 @@ impl Session {
             // The driver would refuse. Each stream has been waited for, and none has told of an error.
             return Some(CUDA_SUCCESS);
         }
-        // Beside a capture that was there before, the driver refuses at once.
-        let refuses = self.captures.open() && !goes_on;
+        // Beside a capture that was there before, the driver refuses at once. Of what frees it was asked before.
+        let refuses = self.captures.open() && !goes_on && matches!(call, Waiting::Synchronize);
         if refuses {
             self.captures.prepare(self.driver, self.parked[i].header.thread);
         }
@@ -235,6 +251,9 @@ impl Session {
                 break Some(CUDA_SUCCESS);
             };
             let Some((of, stream)) = streams.last().copied() else { break Some(CUDA_SUCCESS) };
+            if is_legacy(stream) && self.leaves_legacy_alone(&self.parked[i], of) {
+                break None;
+            }
             // A context that has gone meanwhile has nothing to wait for.
             if self.make_current(of).is_ok() {
                 // SAFETY: a stream this session owns, or a default stream of the current context.

@@ -12,6 +12,7 @@ use rustc_hash::FxHashMap;
 
 use crate::worker::session::Session;
 use crate::worker::state::streams::Busy;
+use crate::worker::state::waits::is_legacy;
 
 impl Session {
     /// A stream as the calling thread means it: 0 and 1 are the legacy default stream, 2 is the thread's own.
@@ -114,6 +115,25 @@ impl Session {
         streams
     }
 
+    /// Without those that a capture is about: asking would end it.
+    pub fn beside_captures(&self, mut streams: Vec<(u64, CUstream)>) -> Vec<(u64, CUstream)> {
+        if self.captures.open() {
+            streams.retain(|(context, stream)| match is_legacy(*stream) {
+                true => !self.captures.are_encompassed(*context),
+                false => !self.is_capturing(*stream),
+            });
+        }
+        streams
+    }
+
+    /// Whether the legacy default stream encompasses it.
+    pub(super) fn is_blocking(&self, stream: CUstream) -> bool {
+        let mut flags = CU_STREAM_DEFAULT;
+        // SAFETY: a stream of this session and a valid out pointer.
+        let code = unsafe { self.driver.cuStreamGetFlags(stream, &mut flags) };
+        code != CUDA_SUCCESS || flags & CU_STREAM_NON_BLOCKING == 0
+    }
+
     /// Streams of any context that may have work.
     pub fn busy_streams_of(&self, context: u64) -> Vec<CUstream> {
         self.busy_streams.get(&context).map_or_else(Vec::new, |b| b.keys().map(|p| *p as CUstream).collect())
@@ -167,7 +187,7 @@ impl Session {
             busy.remove(&(stream as usize));
         }
         for parked in &mut self.parked {
-            parked.wait.leave_out(stream);
+            parked.wait.leave_out(parked.header.context, parked.header.context, stream);
         }
     }
 

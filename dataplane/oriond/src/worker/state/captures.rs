@@ -27,6 +27,14 @@ pub struct Open {
     pub to_graph: bool,
 }
 
+/// A stream that is captured, and its context.
+#[derive(Debug, Clone, Copy)]
+pub struct Captured {
+    pub context: u64,
+    /// The context's legacy default stream encompasses it, and can be asked nothing until the capture has ended.
+    pub is_blocking: bool,
+}
+
 /// Open captures and the modes of the client's threads.
 #[derive(Default)]
 pub struct Captures {
@@ -35,6 +43,8 @@ pub struct Captures {
     pub modes: HashMap<u16, CUstreamCaptureMode>,
     /// The executor's mode in the driver; 0 is `GLOBAL`, with which a thread starts.
     current: Cell<CUstreamCaptureMode>,
+    /// Contexts with blocking streams in captures of which some are open.
+    encompassed: Vec<u64>,
 }
 
 /// What [`Captures::relax`] changed.
@@ -103,6 +113,27 @@ impl Captures {
         if let Relaxed(Some(mode)) = relaxed {
             self.set(driver, mode);
         }
+    }
+
+    /// A stream is captured from now on.
+    pub fn note(&mut self, captured: Captured) {
+        if captured.is_blocking && !self.encompassed.contains(&captured.context) {
+            self.encompassed.push(captured.context);
+        }
+    }
+
+    pub fn begun(&mut self, open: Open, captured: Captured) {
+        if self.open.is_empty() {
+            self.encompassed.clear();
+        }
+        self.open.push(open);
+        self.note(captured);
+    }
+
+    /// Whether some of what the legacy default stream of a context encompasses may be captured: then the driver refuses
+    /// to tell of that one, and whoever asks ends the capture.
+    pub fn are_encompassed(&self, context: u64) -> bool {
+        self.open() && self.encompassed.contains(&context)
     }
 
     pub fn open(&self) -> bool {
@@ -189,6 +220,7 @@ mod tests {
             open: open.iter().map(|&(owner, mode)| Open { stream: 7, owner, mode, to_graph: false }).collect(),
             modes: modes.iter().copied().collect(),
             current: Cell::new(0),
+            encompassed: Vec::new(),
         }
     }
 

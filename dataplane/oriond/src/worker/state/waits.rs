@@ -39,24 +39,38 @@ pub struct Target {
 }
 
 impl Wait {
-    /// Whether this stream is asked.
-    pub fn names(&self, stream: CUstream) -> bool {
+    /// Whether this stream of `context` is asked, in a call that was made in context `of_call`.
+    pub fn names(&self, of_call: u64, context: u64, stream: CUstream) -> bool {
+        let is = |of: u64, one: CUstream| is_same((of, one), (context, stream));
         match self {
-            Wait::Streams(streams) => streams.contains(&stream),
-            Wait::Everywhere(streams) | Wait::Then(streams, _) => streams.iter().any(|(_, s)| *s == stream),
-            Wait::Landing(landing) => landing.stream == stream,
+            Wait::Streams(streams) => streams.iter().any(|one| is(of_call, *one)),
+            Wait::Everywhere(streams) | Wait::Then(streams, _) => streams.iter().any(|(of, one)| is(*of, *one)),
+            Wait::Landing(landing) => is(of_call, landing.stream),
             Wait::Event(_) | Wait::Copies(_) | Wait::Job(_) => false,
         }
     }
 
     /// Nothing may ask about the stream any more.
-    pub fn leave_out(&mut self, stream: CUstream) {
+    pub fn leave_out(&mut self, of_call: u64, context: u64, stream: CUstream) {
+        let is = |of: u64, one: CUstream| is_same((of, one), (context, stream));
         match self {
-            Wait::Streams(streams) => streams.retain(|s| *s != stream),
-            Wait::Everywhere(streams) | Wait::Then(streams, _) => streams.retain(|(_, s)| *s != stream),
-            Wait::Landing(landing) if landing.stream == stream => *self = Wait::Streams(Vec::new()),
+            Wait::Streams(streams) => streams.retain(|one| !is(of_call, *one)),
+            Wait::Everywhere(streams) | Wait::Then(streams, _) => streams.retain(|(of, one)| !is(*of, *one)),
+            Wait::Landing(landing) if is(of_call, landing.stream) => *self = Wait::Streams(Vec::new()),
             Wait::Landing(_) | Wait::Event(_) | Wait::Copies(_) | Wait::Job(_) => {}
         }
+    }
+}
+
+/// A legacy default stream, of which each context has one: by two names.
+pub fn is_legacy(stream: CUstream) -> bool {
+    stream as usize <= 1
+}
+
+fn is_same(one: (u64, CUstream), other: (u64, CUstream)) -> bool {
+    match is_legacy(one.1) && is_legacy(other.1) {
+        true => one.0 == other.0,
+        false => one.1 == other.1,
     }
 }
 
