@@ -26,6 +26,13 @@ fn a_completion_covers_host_memory_over_a_late_network() {
     covers_over("tcp", &["--late-us", "300"]);
 }
 
+/// What waits and frees beside a capture covers it all the same, and ends none.
+#[test]
+fn a_completion_covers_host_memory_beside_captures() {
+    covers_over("shm", &["--captures"]);
+    covers_over("tcp", &["--captures"]);
+}
+
 /// Each cell once, in an order that the seed gives; `--list` prints them all. Without `--count` it fails if the time
 /// was too short for one of them.
 fn covers_over(transport: &str, options: &[&str]) {

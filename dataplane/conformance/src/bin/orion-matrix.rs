@@ -5,6 +5,8 @@
 //! moment of the completion; what lies beside the bytes is the host's, changes every round too, and has to stay. Runs
 //! on any `libcuda.so.1`.
 
+#[path = "../matrix/captures.rs"]
+mod captures;
 #[path = "../matrix/cell.rs"]
 mod cell;
 #[path = "../matrix/relay.rs"]
@@ -66,6 +68,9 @@ struct Options {
     /// of it is compared with each completion, so that everything takes ten times as long
     #[arg(long)]
     little: bool,
+    /// One more thread captures streams of a context of its own meanwhile, and each capture has to stay whole
+    #[arg(long)]
+    captures: bool,
     /// Print how long rounds took in the mean, by each part of a cell's name
     #[arg(long)]
     times: bool,
@@ -149,7 +154,12 @@ fn check(options: &Options, cells: Vec<Cell>) -> Result<bool, String> {
         complaints: Mutex::default(),
         times: options.times.then(Mutex::default),
     };
+    let all_ended = AtomicBool::new(false);
     let visited: usize = std::thread::scope(|scope| {
+        let captures = options.captures.then(|| {
+            let is_over = || all_ended.load(Ordering::Relaxed);
+            scope.spawn(move || captures::capture_until(cu, options.seed, is_over))
+        });
         let threads: Vec<_> = (0..options.threads)
             .map(|index| {
                 let run = &run;
@@ -160,7 +170,7 @@ fn check(options: &Options, cells: Vec<Cell>) -> Result<bool, String> {
             })
             .collect();
         let ends = threads.into_iter().map(|thread| thread.join().expect("a thread's panic ends the program"));
-        ends.fold(0, |visited, end: Result<usize, String>| match end {
+        let visited = ends.fold(0, |visited, end: Result<usize, String>| match end {
             Ok(more) => visited + more,
             Err(reason) => {
                 run.complain(reason);
@@ -168,7 +178,17 @@ fn check(options: &Options, cells: Vec<Cell>) -> Result<bool, String> {
                 run.wrong.fetch_add(1, Ordering::Relaxed);
                 visited
             }
-        })
+        });
+        all_ended.store(true, Ordering::Relaxed);
+        match captures.map(|thread| thread.join().expect("a thread's panic ends the program")) {
+            Some(Ok(captures)) => println!("{captures} captures beside them"),
+            Some(Err(reason)) => {
+                run.complain(format!("a capture: {reason}"));
+                run.wrong.fetch_add(1, Ordering::Relaxed);
+            }
+            None => {}
+        }
+        visited
     });
     for complaint in run.complaints.lock().expect("no holder panics").iter() {
         println!("WRONG {complaint}");
