@@ -26,11 +26,12 @@ fn a_completion_covers_host_memory_over_a_late_network() {
     covers_over("tcp", &["--late-us", "300"]);
 }
 
-/// What waits and frees beside a capture covers it all the same, and ends none.
+/// What waits and frees beside a capture covers it all the same, and ends none. So does what waits while contexts,
+/// streams, modules and pools end with work under way.
 #[test]
-fn a_completion_covers_host_memory_beside_captures() {
-    covers_over("shm", &["--captures"]);
-    covers_over("tcp", &["--captures"]);
+fn a_completion_covers_host_memory_beside_captures_and_churn() {
+    covers_over("shm", &["--captures", "--churn"]);
+    covers_over("tcp", &["--captures", "--churn"]);
 }
 
 /// Each cell once, in an order that the seed gives; `--list` prints them all. Without `--count` it fails if the time

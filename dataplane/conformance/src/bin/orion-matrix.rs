@@ -9,6 +9,8 @@
 mod captures;
 #[path = "../matrix/cell.rs"]
 mod cell;
+#[path = "../matrix/churn.rs"]
+mod churn;
 #[path = "../matrix/relay.rs"]
 mod relay;
 #[path = "../matrix/round.rs"]
@@ -71,6 +73,9 @@ struct Options {
     /// One more thread captures streams of a context of its own meanwhile, and each capture has to stay whole
     #[arg(long)]
     captures: bool,
+    /// One more thread makes and ends contexts, streams, modules, pools and the like meanwhile, with work under way
+    #[arg(long)]
+    churn: bool,
     /// Print how long rounds took in the mean, by each part of a cell's name
     #[arg(long)]
     times: bool,
@@ -156,10 +161,15 @@ fn check(options: &Options, cells: Vec<Cell>) -> Result<bool, String> {
     };
     let all_ended = AtomicBool::new(false);
     let visited: usize = std::thread::scope(|scope| {
-        let captures = options.captures.then(|| {
-            let is_over = || all_ended.load(Ordering::Relaxed);
-            scope.spawn(move || captures::capture_until(cu, options.seed, is_over))
-        });
+        let is_over = || all_ended.load(Ordering::Relaxed);
+        let beside = [
+            options
+                .captures
+                .then(|| ("captures", scope.spawn(move || captures::capture_until(cu, options.seed, is_over)))),
+            options
+                .churn
+                .then(|| ("rounds of churn", scope.spawn(move || churn::churn_until(cu, options.seed, is_over)))),
+        ];
         let threads: Vec<_> = (0..options.threads)
             .map(|index| {
                 let run = &run;
@@ -180,13 +190,14 @@ fn check(options: &Options, cells: Vec<Cell>) -> Result<bool, String> {
             }
         });
         all_ended.store(true, Ordering::Relaxed);
-        match captures.map(|thread| thread.join().expect("a thread's panic ends the program")) {
-            Some(Ok(captures)) => println!("{captures} captures beside them"),
-            Some(Err(reason)) => {
-                run.complain(format!("a capture: {reason}"));
-                run.wrong.fetch_add(1, Ordering::Relaxed);
+        for (name, thread) in beside.into_iter().flatten() {
+            match thread.join().expect("a thread's panic ends the program") {
+                Ok(count) => println!("{count} {name} beside them"),
+                Err(reason) => {
+                    run.complain(format!("{name}: {reason}"));
+                    run.wrong.fetch_add(1, Ordering::Relaxed);
+                }
             }
-            None => {}
         }
         visited
     });
