@@ -44,6 +44,7 @@ macro_rules! functions {
 
 functions! {
     fn cuArray3DCreate_v2(pHandle: *mut CUarray, pAllocateArray: *const CUDA_ARRAY3D_DESCRIPTOR);
+    fn cuArray3DGetDescriptor_v2(pArrayDescriptor: *mut CUDA_ARRAY3D_DESCRIPTOR, hArray: CUarray);
     fn cuArrayDestroy(hArray: CUarray);
     fn cuCtxCreate_v2(pctx: *mut CUcontext, flags: c_uint, dev: CUdevice);
     fn cuCtxDestroy_v2(ctx: CUcontext);

@@ -49,8 +49,8 @@ impl Set {
     }
 
     pub fn run(&self) {
-        // The memory may have been freed since; a stale fill must not touch its next owner.
-        if self.check().is_err() {
+        // The memory may have been freed since; a stale fill must not touch its next owner. Nothing may be anywhere.
+        if self.check().is_err() || self.span() == Some(0) {
             return;
         }
         for y in 0..self.height {

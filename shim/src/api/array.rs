@@ -155,9 +155,9 @@ pub unsafe fn cuMipmappedArrayDestroy(array: CUmipmappedArray) -> CUresult {
     ended(handle, call_waiting(0, MipmappedArrayDestroy::OP, |w| q.encode(w)))
 }
 
-/// What a capture forbids has not happened.
+/// What is refused, beside a capture or without a context, has not happened.
 fn ended(handle: Handle, answer: Result<(), CUresult>) -> CUresult {
-    if answer != Err(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) {
+    if !matches!(answer, Err(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED | CUDA_ERROR_INVALID_CONTEXT)) {
         crate::objects::handles::release(handle);
     }
     code(answer)

@@ -124,14 +124,22 @@ pub unsafe fn cuMemFreeAsync(base: CUdeviceptr, stream: CUstream) -> CUresult {
         if base == 0 {
             return Ok(());
         }
+        capture::check_stream(stream)?;
         // The next launch of its graph allocates it again.
-        if state().addresses.find(base).is_none_or(|r| r.base != base || r.kind != address_map::MemoryKind::Graph) {
-            let freeable =
-                |r: &Range| matches!(r.kind, address_map::MemoryKind::Pool | address_map::MemoryKind::Device);
-            state().addresses.remove_if(base, freeable).ok_or(CUDA_ERROR_INVALID_VALUE)?;
-        }
+        let is_of_graph = |r: Range| r.base == base && r.kind == address_map::MemoryKind::Graph;
+        let gone = match state().addresses.find(base).is_some_and(is_of_graph) {
+            true => None,
+            false => {
+                let freeable =
+                    |r: &Range| matches!(r.kind, address_map::MemoryKind::Pool | address_map::MemoryKind::Device);
+                Some(state().addresses.remove_if(base, freeable).ok_or(CUDA_ERROR_INVALID_VALUE)?)
+            }
+        };
         let q = MemFreeAsync { address: ClaimedDevice::new(base), stream: Existing(stream as u64) };
-        posted(post(MemFreeAsync::OP, |w| q.encode(w)))
+        posted(post(MemFreeAsync::OP, |w| q.encode(w))).inspect_err(|_| {
+            // What a capture forbids has not happened.
+            gone.into_iter().for_each(|range| state().addresses.insert(range));
+        })
     })())
 }
 
@@ -243,14 +251,14 @@ pub unsafe fn cuMemPoolDestroy(pool: CUmemoryPool) -> CUresult {
     code((|| {
         session()?;
         let word = pool as u64;
-        let known = state().pools.pools(|p| {
-            p.current.retain(|_, current| *current != word);
-            p.created.remove(&word).is_some()
-        });
-        if !known {
+        if !state().pools.pools(|p| p.created.contains_key(&word)) {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         posted(post(MemPoolDestroy::OP, |w| MemPoolDestroy { pool: Existing(word) }.encode(w)))?;
+        state().pools.pools(|p| {
+            p.current.retain(|_, current| *current != word);
+            p.created.remove(&word);
+        });
         crate::objects::handles::release(Handle(word));
         Ok(())
     })())

@@ -10,7 +10,7 @@ use orion_cuda::sys::*;
 
 use crate::driver::Cuda;
 use crate::fact::{Verdict, answers, facts, holds, ok, same};
-use crate::lab::{EMPTY_PTX, Get, use_primary};
+use crate::lab::{EMPTY_PTX, Get, use_primary, zeroed};
 
 facts! { context:
     Init [
@@ -37,6 +37,7 @@ facts! { context:
         pushing_null_is_invalid_value,
         get_current_into_null_is_invalid_value,
         another_thread_does_not_see_it,
+        an_array_that_is_not_destroyed_without_one_is_still_there,
         its_device_is_told,
         its_api_version_is_3020,
         its_id_does_not_change,
@@ -229,6 +230,29 @@ fn get_current_into_null_is_invalid_value(cu: &'static Cuda) -> Verdict {
 fn another_thread_does_not_see_it(cu: &'static Cuda) -> Verdict {
     let seen = thread::spawn(|| cu.context().map(|c| c.is_null())).join().expect("a panic ends the process")?;
     holds!(seen, "the context of this thread is current in another");
+    Ok(())
+}
+
+fn an_array_that_is_not_destroyed_without_one_is_still_there(cu: &'static Cuda) -> Verdict {
+    let (mut array, mut told) = (null_mut(), zeroed::<CUDA_ARRAY3D_DESCRIPTOR>());
+    let description = CUDA_ARRAY3D_DESCRIPTOR {
+        Width: 64,
+        Height: 4,
+        Depth: 0,
+        Format: CU_AD_FORMAT_FLOAT,
+        NumChannels: 1,
+        Flags: 0,
+    };
+    ok!(cu.cuArray3DCreate_v2(&mut array, &description));
+    ok!(cu.cuCtxSetCurrent(null_mut()));
+    let code = cu.cuArrayDestroy(array);
+    use_primary(cu)?;
+    if code != CUDA_SUCCESS {
+        same!(code, CUDA_ERROR_INVALID_CONTEXT);
+        ok!(cu.cuArray3DGetDescriptor_v2(&mut told, array));
+        same!((told.Width, told.Height), (64, 4));
+        ok!(cu.cuArrayDestroy(array));
+    }
     Ok(())
 }
 

@@ -35,6 +35,7 @@ facts! { copy:
         two_dimensional_unified_addresses,
         two_dimensional_asynchronous,
         two_dimensional_captured_is_made_at_each_launch,
+        two_dimensional_to_or_from_no_memory_is_refused_at_once,
         three_dimensional_slices,
         peer_copies_within_a_device,
         sixteen_mebibytes_come_back,
@@ -437,6 +438,25 @@ fn sized(mut copy: CUDA_MEMCPY2D, width: usize, height: usize) -> CUDA_MEMCPY2D 
     copy.WidthInBytes = width;
     copy.Height = height;
     copy
+}
+
+/// Also of pinned memory, where nothing else has to be known before the call returns; and nobody hears of it later.
+fn two_dimensional_to_or_from_no_memory_is_refused_at_once(cu: &'static Cuda) -> Verdict {
+    let (pinned, stream, device) = (cu.pinned(256)?, cu.stream()?, cu.alloc(256)?);
+    // SAFETY: 256 bytes of pinned memory, which nothing else uses.
+    let host = unsafe { std::slice::from_raw_parts_mut(pinned.cast::<u8>(), 256) };
+    for height in [1, 4] {
+        let there = sized(to_device(host, 64, 0, 64), 32, height);
+        answers!(CUDA_ERROR_INVALID_VALUE, cu.cuMemcpy2DAsync_v2(&there, stream));
+        let again = sized(to_host(0, 64, host, 64), 32, height);
+        answers!(CUDA_ERROR_INVALID_VALUE, cu.cuMemcpy2DAsync_v2(&again, stream));
+        ok!(cu.cuStreamSynchronize(stream));
+        ok!(cu.cuMemcpy2DAsync_v2(&sized(to_device(host, 64, device, 64), 32, height), stream));
+        ok!(cu.cuStreamSynchronize(stream));
+    }
+    ok!(cu.cuStreamDestroy_v2(stream));
+    ok!(cu.cuMemFreeHost(pinned));
+    cu.free(device)
 }
 
 /// Of pageable memory, both ways; what lies between the rows is left alone.

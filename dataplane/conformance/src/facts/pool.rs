@@ -17,6 +17,8 @@ facts! { pool:
         memory_knows_its_pool,
         freeing_twice_is_invalid_value.not_in_a_crowd("another may be given the freed address"),
         freeing_unknown_memory_is_invalid_value,
+        what_a_capture_keeps_from_being_freed_can_be_freed_afterwards
+            .not_in_a_crowd("others may be using the default stream"),
         the_threshold_can_be_set.not_in_a_crowd("it sets what holds for all"),
         use_is_accounted.not_in_a_crowd("it counts the memory of a pool of all"),
         a_new_one_gives_memory,
@@ -108,6 +110,17 @@ fn freeing_twice_is_invalid_value(cu: &'static Cuda) -> Verdict {
 
 fn freeing_unknown_memory_is_invalid_value(cu: &'static Cuda) -> Verdict {
     answers!(CUDA_ERROR_INVALID_VALUE, cu.cuMemFreeAsync(0x1000, null_mut()));
+    Ok(())
+}
+
+fn what_a_capture_keeps_from_being_freed_can_be_freed_afterwards(cu: &'static Cuda) -> Verdict {
+    let (address, stream, mut graph) = (alloc(cu, 4096, null_mut())?, cu.blocking_stream()?, null_mut());
+    ok!(cu.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    answers!(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, cu.cuMemFreeAsync(address, null_mut()));
+    cu.cuStreamEndCapture(stream, &mut graph);
+    ok!(cu.cuMemFreeAsync(address, null_mut()));
+    ok!(cu.cuStreamSynchronize(null_mut()));
+    ok!(cu.cuStreamDestroy_v2(stream));
     Ok(())
 }
 

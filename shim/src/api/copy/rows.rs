@@ -5,12 +5,13 @@
 use std::ffi::c_void;
 
 use orion_cuda::sys::*;
+use orion_wire::handle::Handle;
 use orion_wire::message::copy::CopyBox;
 use orion_wire::message::field::Existing;
 use orion_wire::record::HeapRange;
 
 use crate::answer::{code, posted};
-use crate::api::copy::linear::{Bringing, Side, side};
+use crate::api::copy::linear::{Bringing, Side, is_allocation_known, side};
 use crate::memory::copy::message;
 use crate::memory::payload::{Loan, announce};
 use crate::memory::reading::Reading;
@@ -22,6 +23,7 @@ use crate::session::context::needs_context;
 use crate::session::reply::wait;
 use crate::session::route::{self, Key};
 use crate::state::graph_copies::Shape;
+use crate::state::process::state;
 use crate::state::session::Session;
 
 /// Two-dimensional copies are three-dimensional ones of depth 1.
@@ -171,6 +173,51 @@ fn device_sides(d: &CUDA_MEMCPY3D) -> [Key; 2] {
     [side(d.srcMemoryType, d.srcDevice, d.srcArray), side(d.dstMemoryType, d.dstDevice, d.dstArray)]
 }
 
+/// Whether the driver does the copy without doubt, which then may be posted: each side in a device's memory is inside of
+/// something that the shim knows. Else the driver has to judge before the call returns.
+///
+/// # Errors
+/// `CUDA_ERROR_INVALID_VALUE` where a side is no memory, or reaches beyond its allocation.
+fn is_certain(d: &CUDA_MEMCPY3D) -> Result<bool, CUresult> {
+    let (width, height, depth) = (d.WidthInBytes, d.Height, d.Depth);
+    let linear = |base: u64, at: [usize; 3], pitch: usize, rows: usize| {
+        if base == 0 {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let pitch = if pitch == 0 { width } else { pitch };
+        let rows = if rows == 0 { height } else { rows };
+        let place =
+            |x: usize, y: usize, z: usize| rows.checked_mul(z)?.checked_add(y)?.checked_mul(pitch)?.checked_add(x);
+        let span = place(width, height - 1, depth - 1);
+        let first = place(at[0], at[1], at[2]).and_then(|offset| base.checked_add(offset as u64));
+        match (first, span) {
+            (Some(first), Some(span)) if pitch >= width => is_allocation_known(first, span),
+            _ => Ok(false),
+        }
+    };
+    let in_array = |array: CUarray, at: [usize; 3]| {
+        let (arrays, handle) = (&state().arrays, Handle(array as u64));
+        let (Some(element), Some(array)) = (arrays.element_bytes(array), arrays.arrays.get(handle)) else {
+            return false;
+        };
+        let of = &array.descriptor;
+        let extents = [of.Width.saturating_mul(element), of.Height.max(1), of.Depth.max(1)];
+        let copied = [width, height, depth];
+        (0..3).all(|i| at[i].checked_add(copied[i]).is_some_and(|end| end <= extents[i]))
+    };
+    let side = |kind, device, array, at: [usize; 3], pitch, rows| match kind {
+        CU_MEMORYTYPE_DEVICE => linear(device, at, pitch, rows),
+        CU_MEMORYTYPE_ARRAY => Ok(in_array(array, at)),
+        CU_MEMORYTYPE_HOST => Ok(true),
+        _ => Ok(false),
+    };
+    let from = [d.srcXInBytes, d.srcY, d.srcZ];
+    let to = [d.dstXInBytes, d.dstY, d.dstZ];
+    let source = side(d.srcMemoryType, d.srcDevice, d.srcArray, from, d.srcPitch, d.srcHeight)?;
+    let destination = side(d.dstMemoryType, d.dstDevice, d.dstArray, to, d.dstPitch, d.dstHeight)?;
+    Ok(source && destination)
+}
+
 /// The rows of the sides that are host memory; `d` says so of them from now on.
 fn host_sides(s: &Session, d: &mut CUDA_MEMCPY3D) -> Result<(Option<Rows>, Option<Rows>), CUresult> {
     // "Unified" says: find out by the address.
@@ -306,8 +353,9 @@ impl Way {
     unsafe fn send(self, d: &CUDA_MEMCPY3D) -> Result<(), CUresult> {
         let q = CopyBox { stream: Existing(self.stream as u64), copy: message(d) };
         let request = |w: &mut Vec<u8>| q.encode(w);
+        let is_certain = is_certain(d)?;
         let bringing = Bringing::new(self.s, self.to_host);
-        if !self.synchronous && self.loan.is_none() {
+        if !self.synchronous && self.loan.is_none() && is_certain {
             return posted(post_sealed(CopyBox::OP, request, |number| {
                 bringing.posted(number);
                 self.reading.iter().for_each(|reading| reading.posted(number));

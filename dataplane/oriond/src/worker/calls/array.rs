@@ -24,8 +24,8 @@ pub fn cuMipmappedArrayDestroy(s: &mut Session, header: &Header, mut r: Reader<'
 }
 
 fn destroy(s: &mut Session, header: &Header, (kind, word): (Kind, u64), what: What, call: Waiting) -> Handled {
-    // What a capture forbids has not happened.
-    if s.captures.forbids(header.thread) {
+    // What is refused, by a capture or because no context is current, has not happened.
+    if s.captures.forbids(header.thread) || header.context == 0 {
         let code = call.call(s.driver);
         if code == CUDA_SUCCESS {
             s.unbind(kind, word);

@@ -1,0 +1,716 @@
+#!/usr/bin/env python3
+"""Programs nobody would write, natively and through Orion: where do the two differ?
+
+    python3 perf/suite/differ.py --seeds 100                          # native, shm and tcp
+    python3 perf/suite/differ.py --seeds 20 --modes native,tcp --steps 2000
+    python3 perf/suite/differ.py --seeds 7-7 --show                   # one program's whole trace
+
+Each seed is a program: calls of the driver in random order by three threads in turn, with arguments that are right,
+nearly right or wrong. It prints what each call answered and what came of it, by names and not by addresses, so that the
+traces of two runs are the same where the drivers are. Exits 1 where a mode's trace differs from the first mode's; the
+first call that does is printed with those before it. Needs no PyTorch.
+"""
+
+import argparse
+import concurrent.futures
+import ctypes
+import difflib
+import hashlib
+import os
+import random
+import shlex
+import subprocess
+import sys
+from ctypes import byref, c_byte, c_float, c_int, c_size_t, c_uint, c_uint64, c_void_p
+from pathlib import Path
+
+import run
+
+PTX = b""".version 7.0
+.target sm_75
+.address_size 64
+.visible .global .align 4 .u32 counter[4];
+.visible .entry fill(.param .u64 to, .param .u32 value, .param .u32 count) {
+    .reg .u64 %to, %at;
+    .reg .u32 %value, %count, %me, %block, %width;
+    .reg .pred %off;
+    ld.param.u64 %to, [to];
+    ld.param.u32 %value, [value];
+    ld.param.u32 %count, [count];
+    mov.u32 %me, %tid.x;
+    mov.u32 %block, %ctaid.x;
+    mov.u32 %width, %ntid.x;
+    mad.lo.u32 %me, %block, %width, %me;
+    setp.ge.u32 %off, %me, %count;
+    @%off bra END;
+    mul.wide.u32 %at, %me, 4;
+    add.u64 %at, %at, %to;
+    st.global.u32 [%at], %value;
+END:
+    ret;
+}
+.visible .entry nothing() {
+    ret;
+}
+\0"""
+SIZES = (0, 1, 3, 4, 8, 63, 64, 256, 1000, 4096, 65536, 1 << 20)
+HOST_BYTES = 2 << 20
+THREADS = 3
+NOT_READY = 600
+SYMBOLS = {}
+
+
+class Copy3D(ctypes.Structure):
+    _fields_ = [
+        *[(name, c_size_t) for name in ("srcX", "srcY", "srcZ", "srcLOD")],
+        ("srcType", c_uint), ("srcHost", c_void_p), ("srcDevice", c_uint64), ("srcArray", c_void_p),
+        ("reserved0", c_void_p), ("srcPitch", c_size_t), ("srcHeight", c_size_t),
+        *[(name, c_size_t) for name in ("dstX", "dstY", "dstZ", "dstLOD")],
+        ("dstType", c_uint), ("dstHost", c_void_p), ("dstDevice", c_uint64), ("dstArray", c_void_p),
+        ("reserved1", c_void_p), ("dstPitch", c_size_t), ("dstHeight", c_size_t),
+        ("width", c_size_t), ("height", c_size_t), ("depth", c_size_t),
+    ]  # fmt: skip
+
+
+class ArrayDescription(ctypes.Structure):
+    _fields_ = [
+        ("width", c_size_t), ("height", c_size_t), ("depth", c_size_t),
+        ("format", c_uint), ("channels", c_uint), ("flags", c_uint),
+    ]  # fmt: skip
+
+
+class KernelNode(ctypes.Structure):
+    _fields_ = [
+        ("function", c_void_p), *[(name, c_uint) for name in ("gx", "gy", "gz", "bx", "by", "bz", "shared")],
+        ("parameters", c_void_p), ("extra", c_void_p), ("kernel", c_void_p), ("context", c_void_p),
+    ]  # fmt: skip
+
+
+class MemsetNode(ctypes.Structure):
+    _fields_ = [
+        ("at", c_uint64), ("pitch", c_size_t), ("value", c_uint), ("element", c_uint), ("width", c_size_t),
+        ("height", c_size_t),
+    ]  # fmt: skip
+
+
+class PoolProperties(ctypes.Structure):
+    _fields_ = [
+        ("kind", c_uint), ("handles", c_uint), ("location", c_uint), ("device", c_int), ("security", c_void_p),
+        ("most", c_size_t), ("usage", ctypes.c_ushort), ("reserved", c_byte * 54),
+    ]  # fmt: skip
+
+
+class Thing:
+    """Something that the driver made: its name in the trace, and its handle or address."""
+
+    def __init__(self, name, handle, **more):
+        self.name, self.handle = name, handle
+        self.__dict__.update(more)
+
+
+class Program:
+    """One seed's program: what it has made, and what it does next."""
+
+    def __init__(self, seed, steps):
+        self.driver = ctypes.CDLL("libcuda.so.1")
+        self.random = random.Random(seed)
+        self.steps, self.number, self.left = steps, 0, False
+        self.threads = [concurrent.futures.ThreadPoolExecutor(1) for _ in range(THREADS)]
+        self.thread = self.threads[0]
+        self.things = {}
+        self.made = {}
+        self.host = (c_byte * HOST_BYTES)()
+        self.kept = []
+        self.capturing = None
+
+    def raw(self, name, *arguments):
+        function = getattr(self.driver, name)
+        return self.thread.submit(function, *arguments).result()
+
+    def call(self, name, *arguments, said="", out=None):
+        """Makes a call and prints it. `out` tells of its results where it has been successful."""
+        print(">>", name, said, [getattr(a,"value",a) for a in arguments], file=sys.stderr, flush=True)
+        code = self.raw(name, *arguments)
+        shown = "done" if name.endswith("Query") and code in (0, NOT_READY) else code
+        result = out() if out and code == 0 else ""
+        print(f"{self.number} t{self.threads.index(self.thread)} {name}({said}) {shown} {result}".rstrip(), flush=True)
+        return code
+
+    def add(self, kind, handle, **more):
+        self.made[kind] = self.made.get(kind, 0) + 1
+        thing = Thing(f"{kind}{self.made[kind]}", handle, **more)
+        self.things.setdefault(kind, []).append(thing)
+        return thing
+
+    def all(self, kind):
+        return self.things.get(kind, [])
+
+    def pick(self, kind):
+        """One of a kind, or now and then none."""
+        if self.all(kind) and self.random.random() < 0.95:
+            return self.random.choice(self.all(kind))
+        return Thing("null", 0, bytes=0, value=0)
+
+    def drop(self, kind, thing):
+        if thing in self.all(kind):
+            self.all(kind).remove(thing)
+
+    def create(self, kind, name, *arguments, said="", **more):
+        handle = c_void_p()
+        if self.call(name, byref(handle), *arguments, said=said) == 0:
+            return self.add(kind, handle.value or 0, **more)
+        return None
+
+    def size(self):
+        return self.random.choice(SIZES) if self.random.random() < 0.97 else 1 << self.random.choice((40, 50, 63))
+
+    def place(self, most=None):
+        """An address in device memory, and how many bytes to use there: nearly always inside."""
+        memory = self.pick("memory")
+        offset = self.random.choice((0, 0, 0, 4, 64, 100, 4096))
+        size = self.random.choice(SIZES) if self.random.random() < 0.3 else max(0, memory.bytes - offset) // 4 * 4
+        size = min(size, most or HOST_BYTES)
+        return memory.handle + offset if memory.handle else 0, size, f"{memory.name}+{offset},{size}"
+
+    def host_place(self, size):
+        pinned = self.pick("pinned")
+        if pinned.handle and pinned.bytes >= size and self.random.random() < 0.5:
+            return c_void_p(pinned.handle), pinned.name
+        return c_void_p(ctypes.addressof(self.host)), "host"
+
+    def stream(self):
+        """Where all work goes until the next wait, so that what comes of it does not depend on what is faster."""
+        return self.things["current"][0]
+
+    def some_stream(self):
+        chosen = self.random.random()
+        if chosen < 0.85:
+            return self.stream()
+        return Thing(f"default{int(chosen * 100) % 3}", int(chosen * 100) % 3)
+
+    # What a program does.
+
+    def begin(self):
+        for index, thread in enumerate(self.threads):
+            self.thread = thread
+            if index == 0:
+                self.raw("cuInit", 0)
+            context = c_void_p()
+            self.raw("cuDevicePrimaryCtxRetain", byref(context), 0)
+            self.raw("cuCtxSetCurrent", context)
+        self.primary = Thing("primary", context.value)
+        self.things["current"] = [Thing("default0", 0)]
+        self.load()
+        self.allocate()
+
+    def load(self):
+        module = self.create("module", "cuModuleLoadData", PTX)
+        if module:
+            for name in ("fill", "nothing"):
+                handle = c_void_p()
+                code = self.call("cuModuleGetFunction", byref(handle), c_void_p(module.handle), name.encode(), said=name)
+                if code == 0:
+                    self.add("function", handle.value, module=module, kernel=name)
+
+    def unload(self):
+        module = self.pick("module")
+        if module.handle and len(self.all("module")) < 2 or self.capturing:
+            return
+        if self.call("cuModuleUnload", c_void_p(module.handle), said=module.name) == 0:
+            self.drop("module", module)
+            for function in [f for f in self.all("function") if f.module is module]:
+                self.drop("function", function)
+            for graph in list(self.all("graph")):
+                self.drop("graph", graph)
+            for executable in list(self.all("executable")):
+                self.drop("executable", executable)
+
+    def global_(self):
+        module, at, size = self.pick("module"), c_uint64(), c_size_t()
+        name = self.random.choice((b"counter", b"none", b""))
+        if module.handle:
+            arguments = byref(at), byref(size), c_void_p(module.handle), name
+            self.call("cuModuleGetGlobal_v2", *arguments, said=f"{module.name},{name}", out=lambda: size.value)
+
+    def allocate(self):
+        at, size = c_uint64(), self.size()
+        if self.call("cuMemAlloc_v2", byref(at), c_size_t(size), said=size) == 0:
+            memory = self.add("memory", at.value, bytes=size)
+            self.call("cuMemsetD8_v2", at, c_byte(7), c_size_t(size), said=f"{memory.name},7,{size}")
+
+    def allocate_in_order(self):
+        at, size, stream = c_uint64(), self.size(), self.some_stream()
+        said = f"{size},{stream.name}"
+        if self.call("cuMemAllocAsync", byref(at), c_size_t(size), c_void_p(stream.handle), said=said) == 0:
+            if not self.capturing:
+                self.add("ordered", at.value, bytes=size)
+
+    def free_in_order(self):
+        memory, stream = self.pick("ordered"), self.some_stream()
+        said = f"{memory.name},{stream.name}"
+        code = self.call("cuMemFreeAsync", c_uint64(memory.handle), c_void_p(stream.handle), said=said)
+        if code == 0:
+            self.drop("ordered", memory)
+
+    def free(self):
+        memory = self.pick("memory")
+        if self.call("cuMemFree_v2", c_uint64(memory.handle), said=memory.name) == 0:
+            self.drop("memory", memory)
+
+    def allocate_pitch(self):
+        at, pitch, width, height = c_uint64(), c_size_t(), self.size(), self.random.choice((0, 1, 2, 7))
+        element = self.random.choice((4, 8, 16, 3))
+        arguments = byref(at), byref(pitch), c_size_t(width), c_size_t(height), c_uint(element)
+        said = f"{width},{height},{element}"
+        if self.call("cuMemAllocPitch_v2", *arguments, said=said, out=lambda: pitch.value) == 0:
+            size = pitch.value * height
+            memory = self.add("memory", at.value, bytes=size)
+            self.call("cuMemsetD8_v2", at, c_byte(9), c_size_t(size), said=f"{memory.name},9,{size}")
+
+    def pin(self):
+        at, size, flags = c_void_p(), self.size(), self.random.choice((0, 1, 2, 4, 7, 8))
+        if size > 1 << 30:
+            return
+        if self.call("cuMemHostAlloc", byref(at), c_size_t(size), c_uint(flags), said=f"{size},{flags}") == 0:
+            if at.value:
+                ctypes.memset(at.value, 5, size)
+            self.add("pinned", at.value or 0, bytes=size)
+
+    def unpin(self):
+        pinned = self.pick("pinned")
+        if self.call("cuMemFreeHost", c_void_p(pinned.handle), said=pinned.name) == 0:
+            self.drop("pinned", pinned)
+
+    def of_pinned(self):
+        pinned, flags, device = self.pick("pinned"), c_uint(), c_uint64()
+        self.call("cuMemHostGetFlags", byref(flags), c_void_p(pinned.handle), said=pinned.name, out=lambda: flags.value)
+        arguments = byref(device), c_void_p(pinned.handle), c_uint(self.random.choice((0, 0, 1)))
+        self.call(
+            "cuMemHostGetDevicePointer_v2", *arguments, said=f"{pinned.name},{arguments[2].value}",
+            out=lambda: device.value == pinned.handle,
+        )  # fmt: skip
+
+    def register(self):
+        if not self.left and self.call("cuMemHostRegister_v2", self.host, c_size_t(HOST_BYTES), c_uint(0)) == 0:
+            self.left = True
+
+    def unregister(self):
+        if self.call("cuMemHostUnregister", self.host) == 0:
+            self.left = False
+
+    def copy(self):
+        (at, size, said), way, stream = self.place(), self.random.choice("ud"), self.some_stream()
+        host, host_said = self.host_place(size)
+        if way == "u":
+            names, arguments = ("cuMemcpyHtoD_v2", "cuMemcpyHtoDAsync_v2"), (c_uint64(at), host, c_size_t(size))
+        else:
+            names, arguments = ("cuMemcpyDtoH_v2", "cuMemcpyDtoHAsync_v2"), (host, c_uint64(at), c_size_t(size))
+        if self.random.random() < 0.5:
+            self.call(names[0], *arguments, said=f"{said},{host_said}")
+        else:
+            self.call(names[1], *arguments, c_void_p(stream.handle), said=f"{said},{host_said},{stream.name}")
+
+    def copy_within(self):
+        (to, size, said), (at, _, from_said), stream = self.place(), self.place(), self.some_stream()
+        arguments = c_uint64(to), c_uint64(at), c_size_t(size)
+        if to <= at < to + size or at <= to < at + size:
+            return
+        if self.random.random() < 0.4:
+            self.call("cuMemcpyDtoD_v2", *arguments, said=f"{said},{from_said}")
+        elif self.random.random() < 0.5:
+            self.call("cuMemcpyDtoDAsync_v2", *arguments, c_void_p(stream.handle), said=f"{said},{from_said}")
+        else:
+            self.call("cuMemcpyAsync", *arguments, c_void_p(stream.handle), said=f"{said},{from_said}")
+
+    def copy_box(self):
+        copy, stream = Copy3D(), self.some_stream()
+        (at, size, said), up = self.place(), self.random.random() < 0.5
+        host, host_said = self.host_place(size)
+        pitch = self.random.choice((0, 64, 128, 1000))
+        copy.width, copy.height, copy.depth = self.random.choice((0, 4, 64)), self.random.choice((0, 1, 5)), 1
+        copy.srcType, copy.dstType = (1, 2) if up else (2, 1)
+        if self.random.random() < 0.05:
+            copy.srcType = self.random.choice((0, 3, 4, 7))
+        copy.srcHost = copy.dstHost = host.value if host_said == "host" else ctypes.addressof(self.host)
+        copy.srcDevice = copy.dstDevice = at
+        copy.srcPitch = copy.dstPitch = pitch
+        said = f"{said},{copy.srcType}>{copy.dstType},{copy.width}x{copy.height},{pitch}"
+        if at == 0 and copy.srcType == 4:
+            return
+        if self.random.random() < 0.5:
+            self.call("cuMemcpy3D_v2", byref(copy), said=said)
+        else:
+            self.call("cuMemcpy3DAsync_v2", byref(copy), c_void_p(stream.handle), said=said)
+
+    def fill_memory(self):
+        (at, size, said), width, stream = self.place(), self.random.choice((8, 16, 32)), self.some_stream()
+        value = self.random.randrange(1, 100)
+        count = size // (width // 8)
+        arguments = c_uint64(at), c_uint(value), c_size_t(count)
+        said = f"{said},{value}"
+        if self.random.random() < 0.4:
+            self.call(f"cuMemsetD{width}_v2", *arguments, said=said)
+        else:
+            self.call(f"cuMemsetD{width}Async", *arguments, c_void_p(stream.handle), said=f"{said},{stream.name}")
+
+    def launch(self):
+        function, stream = self.pick("function"), self.some_stream()
+        at, size, said = self.place(1 << 18)
+        if not function.handle or not at:
+            return
+        memory = next(m for m in self.all("memory") if said.startswith(m.name + "+"))
+        count = max(0, min(size, memory.bytes - (at - memory.handle))) // 4
+        grid = [self.random.choice((1, 1, 2, 8)), 1, 1]
+        block = [self.random.choice((1, 32, 128, 1024)), 1, 1]
+        if self.random.random() < 0.1:
+            (grid if self.random.random() < 0.5 else block)[self.random.randrange(3)] = self.random.choice(
+                (0, 3, 65, 1025, 65536)
+            )
+        if grid[0] * grid[1] * grid[2] > 1 << 12 and grid[1] < 65536 and grid[2] < 65536:
+            return
+        shared = self.random.choice((0, 0, 0, 1, 1000, 48 << 10, (48 << 10) + 1, 200 << 10, 1 << 20))
+        value = self.random.randrange(1 << 30)
+        words = c_uint64(at), c_uint(value), c_uint(count)
+        pointers = (c_void_p * 3)(*[ctypes.addressof(word) for word in words])
+        self.call(
+            "cuLaunchKernel", c_void_p(function.handle), *map(c_uint, grid), *map(c_uint, block), c_uint(shared),
+            c_void_p(stream.handle), pointers, None,
+            said=f"{function.name}:{function.kernel},{grid},{block},{shared},{stream.name},{said},{value},{count}",
+        )  # fmt: skip
+
+    def of_function(self):
+        function, value = self.pick("function"), c_int()
+        if not function.handle:
+            return
+        attribute = self.random.choice((0, 1, 2, 3, 7, 8, 9, 10, 11, 12, 13, 14, 15, 99))
+        arguments = byref(value), c_int(attribute), c_void_p(function.handle)
+        self.call(
+            "cuFuncGetAttribute", *arguments, said=f"{attribute},{function.name}", out=lambda: value.value
+        )
+        attribute, new = self.random.choice((0, 8, 9, 10, 14)), self.random.choice((-1, 0, 50, 48 << 10, 96 << 10, 1 << 20))
+        arguments = c_void_p(function.handle), c_int(attribute), c_int(new)
+        self.call("cuFuncSetAttribute", *arguments, said=f"{function.name},{attribute},{new}")
+
+    def occupancy(self):
+        function, blocks = self.pick("function"), c_int()
+        if function.handle:
+            width, shared = self.random.choice((0, 1, 128, 1024, 2000)), self.random.choice((0, 1000, 48 << 10, 1 << 20))
+            arguments = byref(blocks), c_void_p(function.handle), c_int(width), c_size_t(shared)
+            self.call(
+                "cuOccupancyMaxActiveBlocksPerMultiprocessor", *arguments, said=f"{function.name},{width},{shared}",
+                out=lambda: blocks.value,
+            )  # fmt: skip
+
+    def make_stream(self):
+        flags, priority = self.random.choice((0, 1, 1, 2)), self.random.choice((0, 0, -1, -100, 5))
+        said = f"{flags},{priority}"
+        self.create("stream", "cuStreamCreateWithPriority", c_uint(flags), c_int(priority), said=said)
+
+    def of_stream(self):
+        stream = self.some_stream()
+        flags, priority, context = c_uint(), c_int(), c_void_p()
+        handle = c_void_p(stream.handle)
+        self.call("cuStreamGetFlags", handle, byref(flags), said=stream.name, out=lambda: flags.value)
+        self.call("cuStreamGetPriority", handle, byref(priority), said=stream.name, out=lambda: priority.value)
+        self.call(
+            "cuStreamGetCtx", handle, byref(context), said=stream.name,
+            out=lambda: context.value == self.primary.handle,
+        )  # fmt: skip
+
+    def change_stream(self):
+        if self.capturing:
+            return
+        self.call("cuCtxSynchronize")
+        stream = self.pick("stream")
+        if stream.handle:
+            self.things["current"] = [stream]
+
+    def end_stream(self):
+        stream = self.pick("stream")
+        if stream is self.stream() or self.capturing:
+            return
+        if self.call("cuStreamDestroy_v2", c_void_p(stream.handle), said=stream.name) == 0:
+            self.drop("stream", stream)
+
+    def wait(self):
+        stream = self.some_stream()
+        what = self.random.choice(("cuStreamSynchronize", "cuStreamQuery", "cuCtxSynchronize"))
+        arguments = () if what == "cuCtxSynchronize" else (c_void_p(stream.handle),)
+        self.call(what, *arguments, said=stream.name)
+
+    def make_event(self):
+        flags = self.random.choice((0, 1, 2, 3, 4, 8))
+        self.create("event", "cuEventCreate", c_uint(flags), said=flags, flags=flags)
+
+    def use_event(self):
+        event, stream = self.pick("event"), self.some_stream()
+        handle = c_void_p(event.handle)
+        self.call("cuEventRecord", handle, c_void_p(stream.handle), said=f"{event.name},{stream.name}")
+        self.call("cuStreamWaitEvent", c_void_p(stream.handle), handle, c_uint(0), said=f"{stream.name},{event.name}")
+        self.call("cuEventQuery", handle, said=event.name)
+        if self.random.random() < 0.5:
+            self.call("cuEventSynchronize", handle, said=event.name)
+            other, ms = self.pick("event"), c_float()
+            said = f"{event.name},{other.name}"
+            self.call("cuEventElapsedTime", byref(ms), handle, c_void_p(other.handle), said=said)
+
+    def end_event(self):
+        event = self.pick("event")
+        if self.call("cuEventDestroy_v2", c_void_p(event.handle), said=event.name) == 0:
+            self.drop("event", event)
+
+    def of_pointer(self):
+        at, _, said = self.place()
+        base, size, kind, number = c_uint64(), c_size_t(), c_uint(), c_int()
+        self.call(
+            "cuMemGetAddressRange_v2", byref(base), byref(size), c_uint64(at), said=said,
+            out=lambda: (at - base.value, size.value),
+        )  # fmt: skip
+        attribute = self.random.choice((2, 8, 9, 13, 14, 99))
+        result = number if attribute in (9,) else kind
+        self.call(
+            "cuPointerGetAttribute", byref(result), c_int(attribute), c_uint64(at), said=f"{said},{attribute}",
+            out=lambda: result.value & 0xFF,
+        )  # fmt: skip
+
+    def make_array(self):
+        description = ArrayDescription(
+            self.random.choice((0, 1, 64, 1000)), self.random.choice((0, 1, 16)), self.random.choice((0, 0, 4)),
+            self.random.choice((0x01, 0x08, 0x20, 0x10, 0x7777)), self.random.choice((1, 2, 4, 3)), 0,
+        )  # fmt: skip
+        said = [getattr(description, name) for name, *_ in ArrayDescription._fields_]
+        self.create("array", "cuArray3DCreate_v2", byref(description), said=said)
+
+    def of_array(self):
+        array, description = self.pick("array"), ArrayDescription()
+        if array.handle:
+            self.call(
+                "cuArray3DGetDescriptor_v2", byref(description), c_void_p(array.handle), said=array.name,
+                out=lambda: [getattr(description, name) for name, *_ in ArrayDescription._fields_],
+            )  # fmt: skip
+            at, size = self.random.choice((0, 4, 1 << 20)), self.random.choice((0, 16, 64, 1 << 20))
+            arguments = c_void_p(array.handle), c_size_t(at), self.host, c_size_t(size)
+            self.call("cuMemcpyHtoA_v2", *arguments, said=f"{array.name},{at},{size}")
+
+    def end_array(self):
+        array = self.pick("array")
+        if array.handle and self.call("cuArrayDestroy", c_void_p(array.handle), said=array.name) == 0:
+            self.drop("array", array)
+
+    def make_graph(self):
+        self.create("graph", "cuGraphCreate", c_uint(0), nodes=[])
+
+    def add_node(self):
+        graph, node = self.pick("graph"), c_void_p()
+        if not graph.handle:
+            return
+        after = [n for n in graph.nodes if self.random.random() < 0.5][:4]
+        before = (c_void_p * max(1, len(after)))(*after)
+        common = byref(node), c_void_p(graph.handle), before, c_size_t(len(after))
+        kind = self.random.choice(("Empty", "Memset", "Kernel"))
+        if kind == "Empty":
+            code = self.call("cuGraphAddEmptyNode", *common, said=f"{graph.name},{len(after)}")
+        elif kind == "Memset":
+            at, size, said = self.place(4096)
+            node_ = MemsetNode(at, 0, 3, self.random.choice((1, 2, 4, 3)), size // 4, 1)
+            arguments = *common, byref(node_), c_void_p(self.primary.handle)
+            code = self.call("cuGraphAddMemsetNode", *arguments, said=f"{graph.name},{len(after)},{said},{node_.element}")
+        else:
+            functions = [f for f in self.all("function") if f.kernel == "nothing"]
+            function = self.random.choice(functions) if functions else Thing("null", 0)
+            width = self.random.choice((1, 32, 0, 1025))
+            node_ = KernelNode(function.handle, 1, 1, 1, width, 1, 1, 0, None, None, None, None)
+            arguments = *common, byref(node_)
+            code = self.call("cuGraphAddKernelNode_v2", *arguments, said=f"{graph.name},{len(after)},{function.name},{width}")
+        if code == 0:
+            graph.nodes.append(node.value)
+
+    def of_graph(self):
+        graph, count = self.pick("graph"), c_size_t()
+        if graph.handle:
+            arguments = c_void_p(graph.handle), None, byref(count)
+            self.call("cuGraphGetNodes", *arguments, said=graph.name, out=lambda: count.value)
+            arguments = c_void_p(graph.handle), None, byref(count)
+            self.call("cuGraphGetRootNodes", *arguments, said=graph.name, out=lambda: count.value)
+            if self.random.random() < 0.3:
+                self.create("graph", "cuGraphClone", c_void_p(graph.handle), said=graph.name, nodes=[])
+
+    def instantiate(self):
+        graph = self.pick("graph")
+        if graph.handle:
+            self.create(
+                "executable", "cuGraphInstantiateWithFlags", c_void_p(graph.handle), c_uint64(0), said=graph.name
+            )
+
+    def launch_graph(self):
+        executable, stream = self.pick("executable"), self.some_stream()
+        if executable.handle:
+            said = f"{executable.name},{stream.name}"
+            self.call("cuGraphLaunch", c_void_p(executable.handle), c_void_p(stream.handle), said=said)
+
+    def end_graph(self):
+        if self.capturing:
+            return
+        kind, name = self.random.choice((("graph", "cuGraphDestroy"), ("executable", "cuGraphExecDestroy")))
+        thing = self.pick(kind)
+        if thing.handle and self.call(name, c_void_p(thing.handle), said=thing.name) == 0:
+            self.drop(kind, thing)
+
+    def begin_capture(self):
+        stream, mode = self.some_stream(), self.random.choice((0, 1, 2, 2, 3))
+        said = f"{stream.name},{mode}"
+        if self.call("cuStreamBeginCapture_v2", c_void_p(stream.handle), c_uint(mode), said=said) == 0:
+            self.capturing = stream, self.thread
+
+    def of_capture(self):
+        stream, status = self.some_stream(), c_uint()
+        self.call(
+            "cuStreamIsCapturing", c_void_p(stream.handle), byref(status), said=stream.name, out=lambda: status.value
+        )
+
+    def end_capture(self):
+        if not self.capturing:
+            stream, graph = self.some_stream(), c_void_p()
+            self.call("cuStreamEndCapture", c_void_p(stream.handle), byref(graph), said=stream.name)
+            return
+        stream, thread = self.capturing
+        if self.random.random() < 0.8:
+            self.thread = thread
+        count, graph = c_size_t(), c_void_p()
+        code = self.call("cuStreamEndCapture", c_void_p(stream.handle), byref(graph), said=stream.name)
+        status = c_uint()
+        asked = self.call(
+            "cuStreamIsCapturing", c_void_p(stream.handle), byref(status), said=stream.name, out=lambda: status.value
+        )
+        if asked == 0 and status.value == 0:
+            self.capturing = None
+        if code == 0:
+            self.raw("cuGraphGetNodes", graph, None, byref(count))
+            print(f"{self.number} captured {count.value} nodes", flush=True)
+            self.add("graph", graph.value, nodes=[])
+
+    def change_mode(self):
+        mode = c_uint(self.random.choice((0, 1, 2, 3)))
+        self.call("cuThreadExchangeStreamCaptureMode", byref(mode), said=mode.value, out=lambda: mode.value)
+
+    def make_pool(self):
+        properties = PoolProperties(kind=self.random.choice((1, 1, 1, 0, 7)), location=1, device=0)
+        self.create("pool", "cuMemPoolCreate", byref(properties), said=properties.kind)
+
+    def use_pool(self):
+        pool, at, size, stream = self.pick("pool"), c_uint64(), self.size(), self.some_stream()
+        if not pool.handle:
+            return
+        arguments = byref(at), c_size_t(size), c_void_p(pool.handle), c_void_p(stream.handle)
+        said = f"{size},{pool.name},{stream.name}"
+        if self.call("cuMemAllocFromPoolAsync", *arguments, said=said) == 0 and not self.capturing:
+            self.add("ordered", at.value, bytes=size)
+        attribute, value = self.random.choice((1, 2, 3, 4, 99)), c_uint64()
+        arguments = c_void_p(pool.handle), c_uint(attribute), byref(value)
+        self.call("cuMemPoolGetAttribute", *arguments, said=f"{pool.name},{attribute}", out=lambda: value.value)
+
+    def context(self):
+        what = self.random.choice(("none", "primary", "ask", "pop", "limit"))
+        value, context = c_size_t(), c_void_p()
+        if what == "none" and self.random.random() < 0.3:
+            self.call("cuCtxSetCurrent", None, said="none")
+        elif what == "pop" and self.random.random() < 0.3:
+            self.call("cuCtxPopCurrent_v2", byref(context))
+        elif what == "limit":
+            limit = self.random.choice((0, 1, 2, 5, 99))
+            self.call("cuCtxGetLimit", byref(value), c_uint(limit), said=limit, out=lambda: value.value)
+        elif what == "ask":
+            self.call("cuCtxGetCurrent", byref(context), out=lambda: context.value == self.primary.handle)
+        else:
+            self.call("cuCtxSetCurrent", c_void_p(self.primary.handle), said="primary")
+
+    def look(self):
+        """What memory holds: a digest of each allocation."""
+        if self.capturing:
+            return
+        self.raw("cuCtxSetCurrent", c_void_p(self.primary.handle))
+        self.call("cuCtxSynchronize")
+        for memory in self.all("memory"):
+            size = min(memory.bytes, HOST_BYTES)
+            self.call(
+                "cuMemcpyDtoH_v2", self.host, c_uint64(memory.handle), c_size_t(size), said=f"{memory.name},{size}",
+                out=lambda size=size: hashlib.md5(bytes(self.host)[:size]).hexdigest()[:8],
+            )  # fmt: skip
+
+    def run(self):
+        self.begin()
+        acts = [
+            (self.load, 1), (self.unload, 1), (self.global_, 1), (self.allocate, 5), (self.free, 4),
+            (self.allocate_in_order, 4), (self.free_in_order, 4), (self.allocate_pitch, 2), (self.pin, 3),
+            (self.unpin, 2), (self.of_pinned, 2), (self.register, 1), (self.unregister, 1), (self.copy, 12),
+            (self.copy_within, 5), (self.copy_box, 5), (self.fill_memory, 8), (self.launch, 14), (self.of_function, 3),
+            (self.occupancy, 2), (self.make_stream, 3), (self.of_stream, 2), (self.change_stream, 3),
+            (self.end_stream, 1), (self.wait, 4), (self.make_event, 2), (self.use_event, 4), (self.end_event, 1),
+            (self.of_pointer, 3), (self.make_array, 2), (self.of_array, 2), (self.end_array, 1), (self.make_graph, 2),
+            (self.add_node, 6), (self.of_graph, 2), (self.instantiate, 2), (self.launch_graph, 3), (self.end_graph, 1),
+            (self.begin_capture, 1), (self.of_capture, 2), (self.end_capture, 2), (self.change_mode, 1),
+            (self.make_pool, 1), (self.use_pool, 3), (self.context, 3), (self.look, 3),
+        ]  # fmt: skip
+        choices = [act for act, weight in acts for _ in range(weight)]
+        for self.number in range(1, self.steps + 1):
+            if self.capturing is None or self.random.random() < 0.3:
+                self.thread = self.random.choice(self.threads)
+            if self.capturing and self.random.random() < 0.1:
+                self.end_capture()
+            self.random.choice(choices)()
+        self.number += 1
+        while self.capturing:
+            self.end_capture()
+        self.look()
+        sys.stdout.flush()
+        os._exit(0)
+
+
+def trace(mode, seed, options):
+    command = run.orion_prefix(mode, options) + [sys.executable, __file__, "--child", "--seeds", str(seed)]
+    command += ["--steps", str(options.steps)]
+    environment = dict(os.environ)
+    if mode == "native" and options.native_lib:
+        environment["LD_LIBRARY_PATH"] = str(options.native_lib)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=600)
+    ended = "" if done.returncode == 0 else f"\nended with {done.returncode}: {done.stderr.strip()[-300:]}"
+    return (done.stdout + ended).splitlines()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--modes", default=",".join(run.MODES), help="comma-separated, of native, shm, tcp")
+    parser.add_argument("--seeds", default="20", metavar="N or A-B", help="how many programs, or which; 20 unless told")
+    parser.add_argument("--steps", default=400, type=int, help="calls of a program, more or less; 400 unless told")
+    parser.add_argument("--show", action="store_true", help="print whole traces")
+    parser.add_argument("--native-lib", type=Path, metavar="DIR", help="where the native mode's libcuda.so.1 is")
+    parser.add_argument("--orion-run", default=run.REPOSITORY / "target/release/orion-run", type=Path, metavar="PATH")
+    parser.add_argument("--orion-args", default="", help='more options for orion-run, e.g. "--software-gpu"')
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child:
+        Program(int(options.seeds), options.steps).run()
+    options.orion_args = shlex.split(options.orion_args)
+    first, last = ([*map(int, options.seeds.split("-"))] if "-" in options.seeds else [1, int(options.seeds)])
+    modes, calls, differ = options.modes.split(","), 0, 0
+    for seed in range(first, last + 1):
+        traces = {mode: trace(mode, seed, options) for mode in modes}
+        expected = traces[modes[0]]
+        calls += len(expected)
+        if options.show:
+            print(*expected, sep="\n")
+        for mode in modes[1:]:
+            if traces[mode] == expected:
+                continue
+            differ += 1
+            pairs = enumerate(zip(expected + [""], traces[mode] + [""]))
+            at = next((i for i, (a, b) in pairs if a != b), min(len(expected), len(traces[mode])))
+            print(f"seed {seed}: {mode} differs from {modes[0]} at line {at + 1}")
+            print(*(f"    {line}" for line in expected[max(0, at - 6) : at]), sep="\n")
+            print(*difflib.ndiff(expected[at : at + 2], traces[mode][at : at + 2]), sep="\n")
+    print(f"{last - first + 1} programs, {calls} calls, {differ} traces differ")
+    sys.exit(1 if differ else 0)
+
+
+if __name__ == "__main__":
+    main()
