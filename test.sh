@@ -206,7 +206,7 @@ step pool env RUST_TEST_THREADS="${RUST_TEST_THREADS:-8}" cargo test "${everythi
     --test days --test pool --test original --no-fail-fast
 step suite python3 perf/suite/test_suite.py
 step loom loom
-step facts tests facts heap matrix rounds limits lost guest
+step facts tests facts heap matrix rounds limits lost guest differ
 step programs tests programs
 step readme tests readme install
 step frameworks tests frameworks pytorch coverage

@@ -111,7 +111,9 @@ class Thing:
 class Program:
     """One seed's program: what it has made, and what it does next."""
 
-    def __init__(self, seed, steps):
+    def __init__(self, seed, steps, is_known=False):
+        #: Only what the software GPU is known to answer as a GPU does.
+        self.is_known = is_known
         self.driver = ctypes.CDLL("libcuda.so.1")
         self.random = random.Random(seed)
         self.steps, self.number, self.left = steps, 0, False
@@ -160,8 +162,9 @@ class Program:
             return self.add(kind, handle.value or 0, **more)
         return None
 
-    def size(self):
-        return self.random.choice(SIZES) if self.random.random() < 0.97 else 1 << self.random.choice((40, 50, 63))
+    def size(self, least=0):
+        sizes = [size for size in SIZES if size >= least]
+        return self.random.choice(sizes) if self.random.random() < 0.97 else 1 << self.random.choice((40, 50, 63))
 
     def place(self, most=None):
         """An address in device memory, and how many bytes to use there: inside, or far too many. What lies just behind
@@ -172,6 +175,9 @@ class Program:
         offset = self.random.choice([0, 0, *(o for o in (4, 64, 100, 4096) if o < memory.bytes)])
         inside = max(0, min(memory.bytes - offset, most or HOST_BYTES))
         size = min(inside, self.random.choice(SIZES)) if self.random.random() < 0.3 else inside // 4 * 4
+        if self.is_known and not (size and memory.handle):
+            memory = next((m for m in self.all("memory") if m.bytes >= 4), Thing("none", 0, bytes=0))
+            offset, size = 0, min(memory.bytes, most or HOST_BYTES) // 4 * 4
         return memory.handle + offset, size, f"{memory.name}+{offset},{size}"
 
     def host_place(self, size):
@@ -209,6 +215,7 @@ class Program:
         self.primary = Thing("primary", context.value)
         self.things["current"] = [Thing("default0", 0)]
         self.load()
+        self.graphs_own = [Thing("own", self.own(4096), bytes=4096, is_clear=True)]
         self.allocate()
 
     def load(self):
@@ -216,7 +223,8 @@ class Program:
         if module:
             for name in ("fill", "nothing"):
                 handle = c_void_p()
-                code = self.call("cuModuleGetFunction", byref(handle), c_void_p(module.handle), name.encode(), said=name)
+                arguments = byref(handle), c_void_p(module.handle), name.encode()
+                code = self.call("cuModuleGetFunction", *arguments, said=name)
                 if code == 0:
                     self.add("function", handle.value, module=module, kernel=name)
 
@@ -246,6 +254,12 @@ class Program:
             self.add("memory", at.value, bytes=size, is_clear=False)
             self.clear()
 
+    def own(self, size):
+        at = c_uint64()
+        self.raw("cuMemAlloc_v2", byref(at), c_size_t(size))
+        self.raw("cuMemsetD8_v2", at, c_byte(0), c_size_t(size))
+        return at.value
+
     def clear(self):
         """Where nobody has written nobody knows what there is."""
         for memory in [m for m in self.all("memory") if not m.is_clear]:
@@ -253,7 +267,7 @@ class Program:
             memory.is_clear = self.call("cuMemsetD8_v2", *arguments, said=f"{memory.name},7,{memory.bytes}") == 0
 
     def allocate_in_order(self):
-        at, size, stream = c_uint64(), self.size(), self.some_stream()
+        at, size, stream = c_uint64(), self.size(self.is_known), self.some_stream()
         said = f"{size},{stream.name}"
         if self.call("cuMemAllocAsync", byref(at), c_size_t(size), c_void_p(stream.handle), said=said) == 0:
             if not self.capturing:
@@ -261,6 +275,8 @@ class Program:
 
     def free_in_order(self):
         memory, stream = self.pick("ordered"), self.some_stream()
+        if self.is_known and not memory.handle:
+            return
         said = f"{memory.name},{stream.name}"
         code = self.call("cuMemFreeAsync", c_uint64(memory.handle), c_void_p(stream.handle), said=said)
         if code == 0:
@@ -283,6 +299,8 @@ class Program:
 
     def pin(self):
         at, size, flags = c_void_p(), self.size(), self.random.choice((0, 1, 2, 4, 7, 8))
+        if self.is_known and self.capturing and flags == 8:
+            return
         if size > 1 << 30:
             return
         if self.call("cuMemHostAlloc", byref(at), c_size_t(size), c_uint(flags), said=f"{size},{flags}") == 0:
@@ -292,12 +310,17 @@ class Program:
 
     def unpin(self):
         pinned = self.pick("pinned")
+        if self.is_known and not pinned.handle:
+            return
         if self.call("cuMemFreeHost", c_void_p(pinned.handle), said=pinned.name) == 0:
             self.drop("pinned", pinned)
 
     def of_pinned(self):
         pinned, flags, device = self.pick("pinned"), c_uint(), c_uint64()
-        self.call("cuMemHostGetFlags", byref(flags), c_void_p(pinned.handle), said=pinned.name, out=lambda: flags.value)
+        arguments = byref(flags), c_void_p(pinned.handle)
+        mask = 4 if self.is_known else 0xFF
+        if not self.is_known or pinned.handle:
+            self.call("cuMemHostGetFlags", *arguments, said=pinned.name, out=lambda: flags.value & mask)
         arguments = byref(device), c_void_p(pinned.handle), c_uint(self.random.choice((0, 0, 1)))
         self.call(
             "cuMemHostGetDevicePointer_v2", *arguments, said=f"{pinned.name},{arguments[2].value}",
@@ -315,7 +338,7 @@ class Program:
     def copy(self):
         (at, size, said), way, stream = self.place(), self.random.choice("ud"), self.some_stream()
         host, host_said = self.host_place(size)
-        if size > HOST_BYTES and not at:
+        if size > HOST_BYTES and not at or self.is_known and not size:
             return
         if way == "u":
             names, arguments = ("cuMemcpyHtoD_v2", "cuMemcpyHtoDAsync_v2"), (c_uint64(at), host, c_size_t(size))
@@ -328,9 +351,9 @@ class Program:
 
     def copy_within(self):
         (to, size, said), (at, from_size, from_said), stream = self.place(), self.place(), self.some_stream()
-        size = min(size, from_size)
+        size = min(size, from_size) if max(size, from_size) <= HOST_BYTES else max(size, from_size)
         arguments, said = (c_uint64(to), c_uint64(at), c_size_t(size)), f"{said},{from_said},{size}"
-        if to <= at < to + size or at <= to < at + size:
+        if to <= at < to + size or at <= to < at + size or self.is_known and not size:
             return
         if self.random.random() < 0.4 or not (to and at):
             self.call("cuMemcpyDtoD_v2", *arguments, said=said)
@@ -345,6 +368,8 @@ class Program:
         host, host_said = self.host_place(size)
         pitch = self.random.choice((0, 64, 128, 1000))
         copy.width, copy.height, copy.depth = self.random.choice((0, 4, 64)), self.random.choice((0, 1, 5)), 1
+        if self.is_known and not (copy.width and copy.height):
+            return
         copy.srcType, copy.dstType = (1, 2) if up else (2, 1)
         if self.random.random() < 0.05:
             copy.srcType = self.random.choice((0, 3, 4, 7))
@@ -352,9 +377,9 @@ class Program:
         copy.srcDevice = copy.dstDevice = at
         copy.srcPitch = copy.dstPitch = pitch
         said = f"{said},{copy.srcType}>{copy.dstType},{copy.width}x{copy.height},{pitch}"
-        if at and max(pitch, copy.width) * max(0, copy.height - 1) + copy.width > size:
+        if at and (max(pitch, copy.width) * max(0, copy.height - 1) + copy.width > size or size > HOST_BYTES):
             return
-        if copy.srcType == 4 and not at:
+        if copy.srcType in (3, 4) and not at:
             return
         if self.random.random() < 0.5:
             self.call("cuMemcpy3D_v2", byref(copy), said=said)
@@ -405,14 +430,16 @@ class Program:
         self.call(
             "cuFuncGetAttribute", *arguments, said=f"{attribute},{function.name}", out=lambda: value.value
         )
-        attribute, new = self.random.choice((0, 8, 9, 10, 14)), self.random.choice((-1, 0, 50, 48 << 10, 96 << 10, 1 << 20))
+        attribute = self.random.choice((0, 8, 9, 14) if self.is_known else (0, 8, 9, 10, 14))
+        new = self.random.choice((-1, 0, 50, 48 << 10, 96 << 10, 1 << 20))
         arguments = c_void_p(function.handle), c_int(attribute), c_int(new)
         self.call("cuFuncSetAttribute", *arguments, said=f"{function.name},{attribute},{new}")
 
     def occupancy(self):
         function, blocks = self.pick("function"), c_int()
         if function.handle:
-            width, shared = self.random.choice((0, 1, 128, 1024, 2000)), self.random.choice((0, 1000, 48 << 10, 1 << 20))
+            width = self.random.choice((0, 1, 128, 1024, 2000))
+            shared = self.random.choice((0, 1000, 48 << 10, 1 << 20))
             arguments = byref(blocks), c_void_p(function.handle), c_int(width), c_size_t(shared)
             self.call(
                 "cuOccupancyMaxActiveBlocksPerMultiprocessor", *arguments, said=f"{function.name},{width},{shared}",
@@ -507,6 +534,8 @@ class Program:
                 out=lambda: [getattr(description, name) for name, *_ in ArrayDescription._fields_],
             )  # fmt: skip
             at, size = self.random.choice((0, 4, 1 << 20)), self.random.choice((0, 16, 64, 1 << 20))
+            if self.is_known and (not size or description.height or description.depth):
+                return
             arguments = c_void_p(array.handle), c_size_t(at), self.host, c_size_t(size)
             self.call("cuMemcpyHtoA_v2", *arguments, said=f"{array.name},{at},{size}")
 
@@ -522,24 +551,33 @@ class Program:
         graph, node = self.pick("graph"), c_void_p()
         if not graph.handle:
             return
-        after = [n for n in graph.nodes if self.random.random() < 0.5][:4]
+        after = [n for n in graph.nodes[-5:] if self.random.random() < 0.5 or n is graph.nodes[-1]]
         before = (c_void_p * max(1, len(after)))(*after)
         common = byref(node), c_void_p(graph.handle), before, c_size_t(len(after))
         kind = self.random.choice(("Empty", "Memset", "Kernel"))
         if kind == "Empty":
             code = self.call("cuGraphAddEmptyNode", *common, said=f"{graph.name},{len(after)}")
         elif kind == "Memset":
-            at, size, said = self.place(4096)
+            # Memory that is never freed, and one node at a time: what comes of it does not depend on what is faster.
+            at, size, said = self.graphs_own[0].handle, self.random.choice((0, 4, 64, 4096, 1 << 45)), "own"
+            if self.is_known and not size:
+                return
+            after = graph.nodes[-1:]
+            before = (c_void_p * max(1, len(after)))(*after)
+            common = byref(node), c_void_p(graph.handle), before, c_size_t(len(after))
+            said = f"{said},{size}"
             node_ = MemsetNode(at, 0, 3, self.random.choice((1, 2, 4, 3)), size // 4, 1)
             arguments = *common, byref(node_), c_void_p(self.primary.handle)
-            code = self.call("cuGraphAddMemsetNode", *arguments, said=f"{graph.name},{len(after)},{said},{node_.element}")
+            said = f"{graph.name},{len(after)},{said},{node_.element}"
+            code = self.call("cuGraphAddMemsetNode", *arguments, said=said)
         else:
             functions = [f for f in self.all("function") if f.kernel == "nothing"]
             function = self.random.choice(functions) if functions else Thing("null", 0)
             width = self.random.choice((1, 32, 0, 1025))
             node_ = KernelNode(function.handle, 1, 1, 1, width, 1, 1, 0, None, None, None, None)
             arguments = *common, byref(node_)
-            code = self.call("cuGraphAddKernelNode_v2", *arguments, said=f"{graph.name},{len(after)},{function.name},{width}")
+            said = f"{graph.name},{len(after)},{function.name},{width}"
+            code = self.call("cuGraphAddKernelNode_v2", *arguments, said=said)
         if code == 0:
             graph.nodes.append(node.value)
 
@@ -604,8 +642,9 @@ class Program:
             self.capturing = None
         if code == 0:
             self.raw("cuGraphGetNodes", graph, None, byref(count))
+            # It is not launched: the memory in it may be another's by then.
             print(f"{self.number} captured {count.value} nodes", flush=True)
-            self.add("graph", graph.value, nodes=[])
+            self.raw("cuGraphDestroy", graph)
 
     def change_mode(self):
         mode = c_uint(self.random.choice((0, 1, 2, 3)))
@@ -616,7 +655,7 @@ class Program:
         self.create("pool", "cuMemPoolCreate", byref(properties), said=properties.kind)
 
     def use_pool(self):
-        pool, at, size, stream = self.pick("pool"), c_uint64(), self.size(), self.some_stream()
+        pool, at, size, stream = self.pick("pool"), c_uint64(), self.size(self.is_known), self.some_stream()
         if not pool.handle:
             return
         arguments = byref(at), c_size_t(size), c_void_p(pool.handle), c_void_p(stream.handle)
@@ -628,7 +667,7 @@ class Program:
         self.call("cuMemPoolGetAttribute", *arguments, said=f"{pool.name},{attribute}", out=lambda: value.value)
 
     def context(self):
-        what = self.random.choice(("none", "primary", "ask", "pop", "limit"))
+        what = self.random.choice(("ask", "limit") if self.is_known else ("none", "primary", "ask", "pop", "limit"))
         value, context = c_size_t(), c_void_p()
         if what == "none" and self.random.random() < 0.3:
             self.call("cuCtxSetCurrent", None, said="none")
@@ -649,7 +688,7 @@ class Program:
         self.raw("cuCtxSetCurrent", c_void_p(self.primary.handle))
         self.clear()
         self.call("cuCtxSynchronize")
-        for memory in [m for m in self.all("memory") if m.is_clear]:
+        for memory in self.graphs_own + [m for m in self.all("memory") if m.is_clear]:
             size = min(memory.bytes, HOST_BYTES)
             self.call(
                 "cuMemcpyDtoH_v2", self.host, c_uint64(memory.handle), c_size_t(size), said=f"{memory.name},{size}",
@@ -687,7 +726,7 @@ class Program:
 
 def trace(mode, seed, options):
     command = run.orion_prefix(mode, options) + [sys.executable, __file__, "--child", "--seeds", str(seed)]
-    command += ["--steps", str(options.steps)]
+    command += ["--steps", str(options.steps), *["--known"] * options.known]
     environment = dict(os.environ)
     if mode == "native" and options.native_lib:
         environment["LD_LIBRARY_PATH"] = str(options.native_lib)
@@ -701,6 +740,7 @@ def main():
     parser.add_argument("--modes", default=",".join(run.MODES), help="comma-separated, of native, shm, tcp")
     parser.add_argument("--seeds", default="20", metavar="N or A-B", help="how many programs, or which; 20 unless told")
     parser.add_argument("--steps", default=400, type=int, help="calls of a program, more or less; 400 unless told")
+    parser.add_argument("--known", action="store_true", help="only what the software GPU is known to do as a GPU does")
     parser.add_argument("--show", action="store_true", help="print whole traces")
     parser.add_argument("--native-lib", type=Path, metavar="DIR", help="where the native mode's libcuda.so.1 is")
     parser.add_argument("--orion-run", default=run.REPOSITORY / "target/release/orion-run", type=Path, metavar="PATH")
@@ -708,7 +748,7 @@ def main():
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
-        Program(int(options.seeds), options.steps).run()
+        Program(int(options.seeds), options.steps, options.known).run()
     options.orion_args = shlex.split(options.orion_args)
     first, last = ([*map(int, options.seeds.split("-"))] if "-" in options.seeds else [1, int(options.seeds)])
     modes, calls, differ = options.modes.split(","), 0, 0

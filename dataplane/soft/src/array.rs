@@ -28,6 +28,18 @@ impl Array {
     pub fn rows(&self) -> u64 {
         self.descriptor.Height.max(1) as u64
     }
+
+    /// Whether a box of bytes, rows and layers lies inside, from this place on.
+    pub fn has(&self, at: [usize; 3], extents: [usize; 3]) -> bool {
+        let most = [self.pitch, self.rows(), self.descriptor.Depth.max(1) as u64];
+        (0..3).all(|i| at[i].checked_add(extents[i]).is_some_and(|end| end as u64 <= most[i]))
+    }
+
+    /// Whether so many bytes in a row do, which may run across rows.
+    pub fn has_line(&self, offset: usize, bytes: usize) -> bool {
+        let most = self.pitch * self.rows() * self.descriptor.Depth.max(1) as u64;
+        offset.checked_add(bytes).is_some_and(|end| end as u64 <= most)
+    }
 }
 
 pub static ARRAYS: Registry<Array> = Registry::new();

@@ -58,6 +58,9 @@ impl Copy3D {
         };
         let array = |h: CUarray, x: usize, y: usize, z: usize| -> R<Side> {
             let a = ARRAYS.get(h).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
+            if !a.has([x, y, z], [r.WidthInBytes, r.Height, r.Depth]) {
+                return Err(CUDA_ERROR_INVALID_VALUE);
+            }
             let (pitch, slice) = (a.pitch, a.pitch * a.rows());
             let skip = (y as u64).checked_mul(pitch).zip((z as u64).checked_mul(slice));
             let skip = skip.and_then(|(rows, slices)| rows.checked_add(slices)?.checked_add(x as u64));

@@ -42,7 +42,11 @@ fn active(stream: CUstream) -> Result<Option<Answer>, CUresult> {
     if !state().captures.any_open() {
         return Ok(None);
     }
-    Ok(Some(ask(stream, 0)?).filter(|answer| answer.status == CU_STREAM_CAPTURE_STATUS_ACTIVE))
+    match ask(stream, 0) {
+        // A default stream that encompasses a captured one, and what is done there is the driver's to refuse.
+        Err(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) => Ok(None),
+        answer => Ok(Some(answer?).filter(|answer| answer.status == CU_STREAM_CAPTURE_STATUS_ACTIVE)),
+    }
 }
 
 /// Whether what comes on it is recorded.

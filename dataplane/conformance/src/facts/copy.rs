@@ -443,15 +443,16 @@ fn sized(mut copy: CUDA_MEMCPY2D, width: usize, height: usize) -> CUDA_MEMCPY2D 
 /// Also of pinned memory, where nothing else has to be known before the call returns; and nobody hears of it later.
 fn two_dimensional_to_or_from_no_memory_is_refused_at_once(cu: &'static Cuda) -> Verdict {
     let (pinned, stream, device) = (cu.pinned(256)?, cu.stream()?, cu.alloc(256)?);
-    // SAFETY: 256 bytes of pinned memory, which nothing else uses.
-    let host = unsafe { std::slice::from_raw_parts_mut(pinned.cast::<u8>(), 256) };
     for height in [1, 4] {
-        let there = sized(to_device(host, 64, 0, 64), 32, height);
+        let mut there = sized(to_device(&[], 64, 0, 64), 32, height);
+        there.srcHost = pinned;
         answers!(CUDA_ERROR_INVALID_VALUE, cu.cuMemcpy2DAsync_v2(&there, stream));
-        let again = sized(to_host(0, 64, host, 64), 32, height);
+        let mut again = sized(to_host(0, 64, &mut [], 64), 32, height);
+        again.dstHost = pinned;
         answers!(CUDA_ERROR_INVALID_VALUE, cu.cuMemcpy2DAsync_v2(&again, stream));
         ok!(cu.cuStreamSynchronize(stream));
-        ok!(cu.cuMemcpy2DAsync_v2(&sized(to_device(host, 64, device, 64), 32, height), stream));
+        there.dstDevice = device;
+        ok!(cu.cuMemcpy2DAsync_v2(&there, stream));
         ok!(cu.cuStreamSynchronize(stream));
     }
     ok!(cu.cuStreamDestroy_v2(stream));

@@ -66,9 +66,12 @@ fn plain(c: CUDA_MEMCPY3D) -> Copy3D {
     Copy3D { raw: Raw(c), staged: None }
 }
 
-fn array_at(h: CUarray, offset: usize) -> R<u64> {
-    let base = ARRAYS.get(h).ok_or(CUDA_ERROR_INVALID_HANDLE)?.base;
-    base.checked_add(offset as u64).ok_or(CUDA_ERROR_INVALID_VALUE)
+fn array_at(h: CUarray, offset: usize, bytes: usize) -> R<u64> {
+    let array = ARRAYS.get(h).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
+    match array.has_line(offset, bytes) {
+        true => Ok(array.base + offset as u64),
+        false => Err(CUDA_ERROR_INVALID_VALUE),
+    }
 }
 
 api! {
@@ -125,25 +128,25 @@ api! {
         copy_async(Copy3D::flat(dst, DEVICE, src, DEVICE, n), h)
     }
     fn cuMemcpyDtoA_v2(dst: CUarray, offset: usize, src: CUdeviceptr, n: usize) {
-        copy_now(Copy3D::flat(array_at(dst, offset)?, DEVICE, src, DEVICE, n))
+        copy_now(Copy3D::flat(array_at(dst, offset, n)?, DEVICE, src, DEVICE, n))
     }
     fn cuMemcpyAtoD_v2(dst: CUdeviceptr, src: CUarray, offset: usize, n: usize) {
-        copy_now(Copy3D::flat(dst, DEVICE, array_at(src, offset)?, DEVICE, n))
+        copy_now(Copy3D::flat(dst, DEVICE, array_at(src, offset, n)?, DEVICE, n))
     }
     fn cuMemcpyHtoA_v2(dst: CUarray, offset: usize, src: *const c_void, n: usize) {
-        copy_now(Copy3D::flat(array_at(dst, offset)?, DEVICE, src as u64, HOST, n))
+        copy_now(Copy3D::flat(array_at(dst, offset, n)?, DEVICE, src as u64, HOST, n))
     }
     fn cuMemcpyAtoH_v2(dst: *mut c_void, src: CUarray, offset: usize, n: usize) {
-        copy_now(Copy3D::flat(dst as u64, HOST, array_at(src, offset)?, DEVICE, n))
+        copy_now(Copy3D::flat(dst as u64, HOST, array_at(src, offset, n)?, DEVICE, n))
     }
     fn cuMemcpyAtoA_v2(dst: CUarray, to: usize, src: CUarray, from: usize, n: usize) {
-        copy_now(Copy3D::flat(array_at(dst, to)?, DEVICE, array_at(src, from)?, DEVICE, n))
+        copy_now(Copy3D::flat(array_at(dst, to, n)?, DEVICE, array_at(src, from, n)?, DEVICE, n))
     }
     fn cuMemcpyHtoAAsync_v2(dst: CUarray, offset: usize, src: *const c_void, n: usize, h: CUstream) {
-        copy_async(Copy3D::flat(array_at(dst, offset)?, DEVICE, src as u64, HOST, n), h)
+        copy_async(Copy3D::flat(array_at(dst, offset, n)?, DEVICE, src as u64, HOST, n), h)
     }
     fn cuMemcpyAtoHAsync_v2(dst: *mut c_void, src: CUarray, offset: usize, n: usize, h: CUstream) {
-        copy_async(Copy3D::flat(dst as u64, HOST, array_at(src, offset)?, DEVICE, n), h)
+        copy_async(Copy3D::flat(dst as u64, HOST, array_at(src, offset, n)?, DEVICE, n), h)
     }
     fn cuMemcpy2D_v2(c: *const CUDA_MEMCPY2D) { copy_now(from_2d(&get(c)?)) }
     fn cuMemcpy2DUnaligned_v2(c: *const CUDA_MEMCPY2D) { copy_now(from_2d(&get(c)?)) }

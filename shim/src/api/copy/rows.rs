@@ -173,8 +173,8 @@ fn device_sides(d: &CUDA_MEMCPY3D) -> [Key; 2] {
     [side(d.srcMemoryType, d.srcDevice, d.srcArray), side(d.dstMemoryType, d.dstDevice, d.dstArray)]
 }
 
-/// Whether the driver does the copy without doubt, which then may be posted: each side in a device's memory is inside of
-/// something that the shim knows. Else the driver has to judge before the call returns.
+/// Whether the driver does the copy without doubt, which then may be posted: each side in a device's memory is inside
+/// of something that the shim knows. Else the driver has to judge before the call returns.
 ///
 /// # Errors
 /// `CUDA_ERROR_INVALID_VALUE` where a side is no memory, or reaches beyond its allocation.

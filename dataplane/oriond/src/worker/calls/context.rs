@@ -121,10 +121,8 @@ pub fn cuCtxSynchronize(s: &mut Session, header: &Header, mut r: Reader<'_>, _re
         streams.extend(s.busy_streams_of(*context).into_iter().map(|stream| (*context, stream)));
         streams.push((*context, ptr::null_mut()));
     }
-    if s.captures.open() {
-        // The last one is asked first, and what it is refused with beside a capture is the answer.
-        streams.sort_by_key(|(_, stream)| s.is_capturing(*stream));
-    }
+    // The last one is asked first: what that is refused with, if it is captured, is the answer.
+    streams.extend(s.captured_in(header.context).into_iter().map(|stream| (header.context, stream)));
     Ok(s.park(header, Wait::Then(streams, Waiting::Synchronize), move |s, code, reply| {
         s.streams_idle(until);
         for context in green {

@@ -126,6 +126,12 @@ impl Session {
         streams
     }
 
+    /// Streams of a context on which captures have begun.
+    pub fn captured_in(&self, context: u64) -> Vec<CUstream> {
+        let captured = self.captures.open.iter().map(|open| open.stream as CUstream);
+        captured.filter(|stream| self.home_of(*stream) == context).collect()
+    }
+
     /// Whether the legacy default stream encompasses it.
     pub(super) fn is_blocking(&self, stream: CUstream) -> bool {
         let mut flags = CU_STREAM_DEFAULT;
