@@ -100,6 +100,21 @@ class PoolProperties(ctypes.Structure):
     ]  # fmt: skip
 
 
+class Placement(ctypes.Structure):
+    _fields_ = [
+        ("kind", c_uint), ("handles", c_uint), ("location", c_uint), ("device", c_int), ("metadata", c_void_p),
+        ("flags", c_byte * 8),
+    ]  # fmt: skip
+
+
+class Access(ctypes.Structure):
+    _fields_ = [("location", c_uint), ("device", c_int), ("flags", c_uint)]
+
+
+class UpdateResult(ctypes.Structure):
+    _fields_ = [("result", c_uint), ("node", c_void_p), ("from_node", c_void_p)]
+
+
 class Thing:
     """Something that the driver made: its name in the trace, and its handle or address."""
 
@@ -124,6 +139,11 @@ class Program:
         self.host = (c_byte * HOST_BYTES)()
         self.kept = []
         self.capturing = None
+        self.counts = {1: 0, 2: 0, 3: 0}
+        self.callback = ctypes.CFUNCTYPE(None, c_void_p)(self.counted)
+
+    def counted(self, data):
+        self.counts[data] += 1
 
     def raw(self, name, *arguments):
         function = getattr(self.driver, name)
@@ -249,7 +269,7 @@ class Program:
             self.call("cuModuleGetGlobal_v2", *arguments, said=f"{module.name},{name}", out=lambda: size.value)
 
     def allocate(self):
-        at, size = c_uint64(), self.size()
+        at, size = c_uint64(), self.size(self.is_known)
         if self.call("cuMemAlloc_v2", byref(at), c_size_t(size), said=size) == 0:
             self.add("memory", at.value, bytes=size, is_clear=False)
             self.clear()
@@ -353,7 +373,7 @@ class Program:
         (to, size, said), (at, from_size, from_said), stream = self.place(), self.place(), self.some_stream()
         size = min(size, from_size) if max(size, from_size) <= HOST_BYTES else max(size, from_size)
         arguments, said = (c_uint64(to), c_uint64(at), c_size_t(size)), f"{said},{from_said},{size}"
-        if to <= at < to + size or at <= to < at + size or self.is_known and not size:
+        if size > HOST_BYTES or to <= at < to + size or at <= to < at + size or self.is_known and not size:
             return
         if self.random.random() < 0.4 or not (to and at):
             self.call("cuMemcpyDtoD_v2", *arguments, said=said)
@@ -681,6 +701,122 @@ class Program:
         else:
             self.call("cuCtxSetCurrent", c_void_p(self.primary.handle), said="primary")
 
+    def host_function(self):
+        stream = self.some_stream()
+        data = self.random.choice((1, 2, 3))
+        arguments = c_void_p(stream.handle), self.callback, c_void_p(data)
+        self.call("cuLaunchHostFunc", *arguments, said=f"{stream.name},{data}")
+
+    def stream_value(self):
+        (at, size, said), stream = self.place(), self.some_stream()
+        value, flags = self.random.randrange(9), self.random.choice((0, 0, 1, 8))
+        if size < 4 or size > HOST_BYTES or at % 4:
+            return
+        arguments = c_void_p(stream.handle), c_uint64(at), c_uint(value), c_uint(flags)
+        self.call("cuStreamWriteValue32_v2", *arguments, said=f"{stream.name},{said},{value},{flags}")
+        if self.random.random() < 0.5:
+            arguments = c_void_p(stream.handle), c_uint64(at), c_uint(0), c_uint(self.random.choice((0, 0, 7)))
+            self.call("cuStreamWaitValue32_v2", *arguments, said=f"{stream.name},{said},0,{arguments[3].value}")
+
+    def managed(self):
+        at, size, flags = c_uint64(), self.size(1), self.random.choice((1, 1, 2, 0, 4))
+        if size > 1 << 30 or self.capturing:
+            return
+        if self.call("cuMemAllocManaged", byref(at), c_size_t(size), c_uint(flags), said=f"{size},{flags}") == 0:
+            self.add("memory", at.value, bytes=size, is_clear=False)
+            self.clear()
+
+    def reserve(self):
+        at, size = c_uint64(), self.random.choice((0, 4096, 2 << 20, 4 << 20))
+        arguments = byref(at), c_size_t(size), c_size_t(self.random.choice((0, 2 << 20, 3))), c_uint64(0), c_uint64(0)
+        if self.call("cuMemAddressReserve", *arguments, said=f"{size},{arguments[2].value}") == 0:
+            self.add("reservation", at.value, bytes=size, mapped=0)
+
+    def back(self):
+        properties, handle = Placement(kind=self.random.choice((1, 1, 0)), location=1, device=0), c_uint64()
+        size = self.random.choice((0, 4096, 2 << 20))
+        arguments = byref(handle), c_size_t(size), byref(properties), c_uint64(0)
+        if self.call("cuMemCreate", *arguments, said=f"{size},{properties.kind}") == 0:
+            self.add("backing", handle.value, bytes=size)
+
+    def map(self):
+        reservation, backing = self.pick("reservation"), self.pick("backing")
+        if not (reservation.handle and backing.handle):
+            return
+        said = f"{reservation.name},{backing.name}"
+        what = self.random.choice(("map", "access", "unmap", "release", "free"))
+        if what == "map":
+            size = self.random.choice((backing.bytes, 4096, backing.bytes if self.is_known else 4 << 20))
+            arguments = c_uint64(reservation.handle), c_size_t(size), c_size_t(0), c_uint64(backing.handle), c_uint64(0)
+            self.call("cuMemMap", *arguments, said=f"{said},{size}")
+        elif what == "access":
+            access = Access(location=1, device=0, flags=self.random.choice((3, 3, 1, 0)))
+            arguments = c_uint64(reservation.handle), c_size_t(2 << 20), byref(access), c_size_t(1)
+            self.call("cuMemSetAccess", *arguments, said=f"{reservation.name},{access.flags}")
+        elif what == "unmap":
+            arguments = c_uint64(reservation.handle), c_size_t(self.random.choice((2 << 20, 4096, 4 << 20)))
+            self.call("cuMemUnmap", *arguments, said=f"{reservation.name},{arguments[1].value}")
+        elif what == "release":
+            if self.call("cuMemRelease", c_uint64(backing.handle), said=backing.name) == 0:
+                self.drop("backing", backing)
+        else:
+            arguments = c_uint64(reservation.handle), c_size_t(reservation.bytes)
+            if self.call("cuMemAddressFree", *arguments, said=reservation.name) == 0:
+                self.drop("reservation", reservation)
+
+    def device(self):
+        number, device = c_int(), c_int(self.random.choice((0, 0, 0, -1, 7)))
+        self.call("cuDeviceGet", byref(number), device, said=device.value, out=lambda: number.value)
+        attribute = self.random.choice((1, 2, 8, 10, 12, 39, 75, 76, 81, 95, 0, 9999))
+        arguments = byref(number), c_int(attribute), device
+        said = f"{attribute},{device.value}"
+        self.call("cuDeviceGetAttribute", *arguments, said=said, out=lambda: number.value)
+
+    def library(self):
+        library = self.create("library", "cuLibraryLoadData", PTX, None, None, c_uint(0), None, None, c_uint(0))
+        if library:
+            kernel, count = c_void_p(), c_uint()
+            name = self.random.choice((b"fill", b"nothing", b"none"))
+            arguments = byref(kernel), c_void_p(library.handle), name
+            self.call("cuLibraryGetKernel", *arguments, said=f"{library.name},{name}")
+            arguments = byref(count), c_void_p(library.handle)
+            self.call("cuLibraryGetKernelCount", *arguments, said=library.name, out=lambda: count.value)
+            if self.random.random() < 0.7 and not (self.is_known and self.capturing):
+                self.call("cuLibraryUnload", c_void_p(library.handle), said=library.name)
+                self.drop("library", library)
+
+    def link(self):
+        state, image, size = c_void_p(), c_void_p(), c_size_t()
+        if self.call("cuLinkCreate_v2", c_uint(0), None, None, byref(state)) == 0:
+            text = self.random.choice((PTX, PTX, b".version 7.0\n.target sm_75\n.nonsense\n\0"))
+            arguments = state, c_int(1), text, c_size_t(len(text)), b"a", c_uint(0), None, None
+            self.call("cuLinkAddData_v2", *arguments, said=len(text))
+            self.call("cuLinkComplete", state, byref(image), byref(size), out=lambda: size.value > 0)
+            self.call("cuLinkDestroy", state)
+
+    def update_graph(self):
+        executable, graph, result = self.pick("executable"), self.pick("graph"), UpdateResult()
+        if executable.handle and graph.handle:
+            arguments = c_void_p(executable.handle), c_void_p(graph.handle), byref(result)
+            said = f"{executable.name},{graph.name}"
+            self.call("cuGraphExecUpdate_v2", *arguments, said=said, out=lambda: result.result)
+
+    def another_context(self):
+        context, current = c_void_p(), c_void_p()
+        if self.capturing:
+            return
+        if self.call("cuCtxCreate_v2", byref(context), c_uint(self.random.choice((0, 1, 8, 0x80))), c_int(0)) != 0:
+            return
+        at = c_uint64()
+        self.call("cuMemAlloc_v2", byref(at), c_size_t(4096), said="4096")
+        self.call("cuMemsetD8_v2", at, c_byte(3), c_size_t(4096))
+        self.call("cuCtxSynchronize")
+        if self.random.random() < 0.5:
+            self.call("cuCtxPopCurrent_v2", byref(current), out=lambda: current.value == context.value)
+        self.call("cuCtxDestroy_v2", context)
+        self.call("cuCtxGetCurrent", byref(current), out=lambda: current.value == self.primary.handle)
+        self.raw("cuCtxSetCurrent", c_void_p(self.primary.handle))
+
     def look(self):
         """What memory holds: a digest of each allocation."""
         if self.capturing:
@@ -688,6 +824,7 @@ class Program:
         self.raw("cuCtxSetCurrent", c_void_p(self.primary.handle))
         self.clear()
         self.call("cuCtxSynchronize")
+        print(f"{self.number} host functions {self.counts}", flush=True)
         for memory in self.graphs_own + [m for m in self.all("memory") if m.is_clear]:
             size = min(memory.bytes, HOST_BYTES)
             self.call(
@@ -707,7 +844,9 @@ class Program:
             (self.of_pointer, 3), (self.make_array, 2), (self.of_array, 2), (self.end_array, 1), (self.make_graph, 2),
             (self.add_node, 6), (self.of_graph, 2), (self.instantiate, 2), (self.launch_graph, 3), (self.end_graph, 1),
             (self.begin_capture, 1), (self.of_capture, 2), (self.end_capture, 2), (self.change_mode, 1),
-            (self.make_pool, 1), (self.use_pool, 3), (self.context, 3), (self.look, 3),
+            (self.make_pool, 1), (self.use_pool, 3), (self.context, 3), (self.look, 3), (self.host_function, 3),
+            (self.stream_value, 3), (self.managed, 1), (self.reserve, 2), (self.back, 2), (self.map, 6),
+            (self.device, 1), (self.library, 1), (self.link, 1), (self.update_graph, 2), (self.another_context, 1),
         ]  # fmt: skip
         choices = [act for act, weight in acts for _ in range(weight)]
         for self.number in range(1, self.steps + 1):

@@ -175,9 +175,13 @@ pub fn overlaps(at: u64, bytes: u64) -> bool {
         .is_some_and(|(_, r)| r.base + r.bytes > at)
 }
 
-/// Whether host memory that begins in a registration ends in it too.
+/// Whether host memory that begins in a registration, or in pinned or managed memory, ends in it too, or in its pages.
 pub fn ends_in_one_registration(at: u64, bytes: u64) -> bool {
-    find(at).is_none_or(|r| r.kind != Kind::Registered || bytes <= r.base + r.reach - at)
+    find(at).is_none_or(|r| match r.kind {
+        Kind::Registered => bytes <= r.base + r.reach - at,
+        Kind::Host | Kind::Managed => bytes <= (r.base + r.reach).next_multiple_of(4096) - at,
+        _ => true,
+    })
 }
 
 /// Whether every byte of `[at, at + bytes)` is inside known ranges; mapped ranges may adjoin.

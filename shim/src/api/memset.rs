@@ -39,6 +39,7 @@ fn memset_here(op: u16, to: CUdeviceptr, bytes: usize, align: u64, encode: impl 
         if bytes == 0 {
             return Ok(());
         }
+        host_memory::ends_in_one_allocation(to, bytes as u64)?;
         in_step::before_access(s, to)?;
         post_or_call(op, is_settable(s, to, bytes, align), encode)
     });

@@ -244,6 +244,12 @@ pub unsafe fn cuMemUnmap(base: CUdeviceptr, bytes: usize) -> CUresult {
         if cut(base) || cut(end - 1) {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
+        // All of it is mapped, and nothing else lies there.
+        let mapped = state().addresses.inside(base, bytes);
+        let is_mapped = |r: &Range| r.kind == address_map::MemoryKind::Vmm;
+        if !mapped.iter().all(is_mapped) || mapped.iter().map(|r| r.bytes).sum::<u64>() != bytes {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
         let gone = state().addresses.remove_inside(base, bytes);
         let q = MemUnmap { address: ClaimedDevice::new(base), bytes: Size(bytes) };
         posted(post(MemUnmap::OP, |w| q.encode(w)))?;

@@ -28,7 +28,7 @@ use crate::memory::mappings::{self, Mapping};
 use crate::memory::variables;
 use crate::session::call::{call, post};
 use crate::session::route::is_of;
-use crate::state::address_map::MemoryKind;
+use crate::state::address_map::{self, MemoryKind};
 use crate::state::heap::{PAGE, Region};
 use crate::state::host_memory::{BLOCK, Moved, Pages};
 use crate::state::memory_file::{Mapped, MemoryFile};
@@ -206,6 +206,25 @@ pub fn check_registered(s: &Session, address: u64, bytes: u64) -> Result<(), CUr
     match state().addresses.find(address) {
         Some(r) if r.is_registered() && r.bytes_from(address) < bytes => Err(CUDA_ERROR_INVALID_VALUE),
         _ => Ok(()),
+    }
+}
+
+/// Pinned and managed memory lies in the heap beside other such memory, and has pages of its own there: what begins in
+/// one allocation ends in its pages.
+///
+/// # Errors
+/// `CUDA_ERROR_INVALID_VALUE` where it does not, as the driver answers.
+pub fn ends_in_one_allocation(address: u64, bytes: u64) -> Result<(), CUresult> {
+    if (address % PAGE).saturating_add(bytes) <= PAGE {
+        return Ok(());
+    }
+    let is_beyond = |r: &address_map::Range| {
+        let is_of_heap = matches!(r.kind, MemoryKind::PinnedHost | MemoryKind::Managed);
+        is_of_heap && r.end().next_multiple_of(PAGE) - address < bytes
+    };
+    match state().addresses.find(address).is_some_and(|range| is_beyond(&range)) {
+        true => Err(CUDA_ERROR_INVALID_VALUE),
+        false => Ok(()),
     }
 }
 

@@ -213,13 +213,19 @@ impl AddressMap {
 
     /// Forgets every allocation inside `[base, base + bytes)`; answers what there was.
     pub fn remove_inside(&self, base: u64, bytes: u64) -> Vec<Range> {
+        let inside = self.inside(base, bytes);
         let mut ranges = self.ranges.write();
-        let end = base.saturating_add(bytes);
-        let inside: Vec<Range> = ranges.range(base..end).map(|(_, r)| *r).filter(|r| r.end() <= end).collect();
         for range in &inside {
             ranges.remove(&range.base);
         }
         inside
+    }
+
+    /// What lies in `[base, base + bytes)` as a whole.
+    pub fn inside(&self, base: u64, bytes: u64) -> Vec<Range> {
+        let end = base.saturating_add(bytes);
+        let ranges = self.ranges.read();
+        ranges.range(base..end).map(|(_, r)| *r).filter(|r| r.end() <= end).collect()
     }
 
     /// The driver has given out these addresses.

@@ -59,6 +59,7 @@ facts! { pinned:
         pinned_memory_of_any_size_is_copied_whole,
         a_copy_that_ends_beyond_registered_memory_is_invalid_value,
         a_copy_across_two_registrations_is_invalid_value,
+        what_reaches_beyond_pinned_memory_is_invalid_value,
         a_flag_in_memory_that_was_used_before_is_clear_to_kernels,
         memory_that_the_host_cleared_is_clear_to_kernels_after_a_large_image,
         a_copy_to_freed_memory_does_not_reach_who_has_it_next.not_in_a_crowd("another may be given the freed address"),
@@ -819,6 +820,29 @@ fn a_copy_that_ends_beyond_registered_memory_is_invalid_value(cu: &'static Cuda)
 
 fn a_copy_across_two_registrations_is_invalid_value(cu: &'static Cuda) -> Verdict {
     copies_of_two_pages(cu, &[0, 4096])
+}
+
+/// By more than its last page. Another allocation may lie there, which would be read or written instead.
+fn what_reaches_beyond_pinned_memory_is_invalid_value(cu: &'static Cuda) -> Verdict {
+    const BYTES: usize = 64 << 10;
+    let all: Vec<_> = (0..4).map(|_| cu.pinned(BYTES)).collect::<Result<_, _>>()?;
+    let device = cu.alloc(4 * BYTES)?;
+    for pinned in &all {
+        let address = pinned.addr() as CUdeviceptr;
+        for bytes in [BYTES + 4096, 2 * BYTES] {
+            answers!(CUDA_ERROR_INVALID_VALUE, cu.cuMemsetD8Async(address, 1, bytes, null_mut()));
+            answers!(CUDA_ERROR_INVALID_VALUE, cu.cuMemcpyDtoD_v2(device, address, bytes));
+            answers!(CUDA_ERROR_INVALID_VALUE, cu.cuMemcpyHtoD_v2(device, *pinned, bytes));
+            answers!(CUDA_ERROR_INVALID_VALUE, cu.cuMemcpyDtoHAsync_v2(*pinned, device, bytes, null_mut()));
+        }
+        ok!(cu.cuMemsetD8Async(address, 1, BYTES, null_mut()));
+        ok!(cu.cuMemcpyHtoD_v2(device, *pinned, BYTES));
+    }
+    ok!(cu.cuStreamSynchronize(null_mut()));
+    for pinned in all {
+        ok!(cu.cuMemFreeHost(pinned));
+    }
+    cu.free(device)
 }
 
 fn many_allocations_are_distinct(cu: &'static Cuda) -> Verdict {

@@ -51,6 +51,7 @@ pub enum Side {
 }
 
 pub fn side(s: &Session, address: u64, bytes: usize) -> Result<Side, CUresult> {
+    host_memory::ends_in_one_allocation(address, bytes as u64)?;
     if let Some(memory) = host_memory::shared(s, address, bytes as u64) {
         Ok(Side::Shared(memory))
     } else if state().addresses.is_device(address) {
@@ -64,6 +65,7 @@ pub fn side(s: &Session, address: u64, bytes: usize) -> Result<Side, CUresult> {
 /// without doubt, and may be posted. Memory that the shim has not seen made (opened by others, device-side heap) the
 /// driver has to judge.
 pub fn is_allocation_known(address: u64, bytes: usize) -> Result<bool, CUresult> {
+    host_memory::ends_in_one_allocation(address, bytes as u64)?;
     match state().addresses.find(address) {
         // VMM mappings and pools lie side by side; a copy may run across several.
         Some(range) if range.kind == address_map::MemoryKind::Device && range.bytes_from(address) < bytes as u64 => {

@@ -291,6 +291,7 @@ impl Way {
             // SAFETY: the caller's promise.
             unsafe { from.each(std::ptr::null_mut(), |row, _, n| in_step::note_bytes(s, row.addr() as u64, row, n)) };
         }
+        host_memory::ends_in_one_allocation(from.first as u64, from.span() as u64)?;
         if let Some(memory) = host_memory::shared(s, from.first as u64, from.span() as u64) {
             if s.pages.must_bring()
                 && let Some(range) = memory.heap()
@@ -322,6 +323,7 @@ impl Way {
 
     fn destination(&mut self, d: &mut CUDA_MEMCPY3D, to: Rows) -> Result<(), CUresult> {
         let s = self.s;
+        host_memory::ends_in_one_allocation(to.first as u64, to.span() as u64)?;
         if let Some(memory) = host_memory::shared(s, to.first as u64, to.span() as u64) {
             if let Some(range) = memory.heap() {
                 if s.pages.must_bring() {
