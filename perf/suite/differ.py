@@ -189,8 +189,8 @@ class Program:
     def place(self, most=None):
         """An address in device memory, and how many bytes to use there: inside, or far too many. What lies just behind
         an allocation may be another one."""
-        memory = self.pick("memory")
-        if self.random.random() < 0.02 and memory.handle:
+        memory = self.pick("memory" if self.random.random() < 0.85 or not self.all("pinned") else "pinned")
+        if self.random.random() < 0.02 and memory.handle and not (self.is_known and self.capturing):
             return memory.handle, 1 << 45, f"{memory.name}+0,{1 << 45}"
         offset = self.random.choice([0, 0, *(o for o in (4, 64, 100, 4096) if o < memory.bytes)])
         inside = max(0, min(memory.bytes - offset, most or HOST_BYTES))
@@ -304,6 +304,8 @@ class Program:
 
     def free(self):
         memory = self.pick("memory")
+        if self.is_known and not memory.handle:
+            return
         if self.call("cuMemFree_v2", c_uint64(memory.handle), said=memory.name) == 0:
             self.drop("memory", memory)
 
@@ -825,6 +827,9 @@ class Program:
         self.clear()
         self.call("cuCtxSynchronize")
         print(f"{self.number} host functions {self.counts}", flush=True)
+        for pinned in [p for p in self.all("pinned") if p.bytes]:
+            digest = hashlib.md5(ctypes.string_at(pinned.handle, pinned.bytes)).hexdigest()[:8]
+            print(f"{self.number} {pinned.name} holds {digest}", flush=True)
         for memory in self.graphs_own + [m for m in self.all("memory") if m.is_clear]:
             size = min(memory.bytes, HOST_BYTES)
             self.call(

@@ -358,6 +358,9 @@ functions! {
     fn cuMemsetD2D8_v2(dstDevice: CUdeviceptr, dstPitch: usize, uc: c_uchar, Width: usize, Height: usize);
     fn cuMemsetD32Async(dstDevice: CUdeviceptr, ui: c_uint, N: usize, hStream: CUstream);
     fn cuMemsetD32_v2(dstDevice: CUdeviceptr, ui: c_uint, N: usize);
+    fn cuMemsetD2D8Async(
+        dstDevice: CUdeviceptr, dstPitch: usize, uc: c_uchar, Width: usize, Height: usize, hStream: CUstream
+    );
     fn cuMemsetD8Async(dstDevice: CUdeviceptr, uc: c_uchar, N: usize, hStream: CUstream);
     fn cuMemsetD8_v2(dstDevice: CUdeviceptr, uc: c_uchar, N: usize);
     fn cuModuleEnumerateFunctions(functions: *mut CUfunction, numFunctions: c_uint, mod_: CUmodule);

@@ -17,9 +17,10 @@ use crate::state::session::Session;
 pub fn note_copies(s: &Session, exec: u64, found: &[message::HostCopy]) {
     let copies: Vec<HostCopy> = found
         .iter()
-        .map(|&message::HostCopy { range, to_host }| HostCopy {
+        .map(|&message::HostCopy { range, to_host, has_gaps }| HostCopy {
             range,
             to_host,
+            has_gaps,
             staged: s.graph_copies.staged(range.offset),
         })
         .filter(|copy| s.pages.must_bring() || copy.staged.is_some())

@@ -13,6 +13,8 @@ use crate::state::lock::{Lock, Rank};
 pub struct HostCopy {
     pub range: HeapRange,
     pub to_host: bool,
+    /// It is of rows, and what lies between them is the application's.
+    pub has_gaps: bool,
     pub staged: Option<Staged>,
 }
 

@@ -36,6 +36,7 @@ facts! { copy:
         two_dimensional_asynchronous,
         two_dimensional_captured_is_made_at_each_launch,
         two_dimensional_to_or_from_no_memory_is_refused_at_once,
+        two_dimensional_of_pinned_memory_that_is_said_to_be_the_devices,
         three_dimensional_slices,
         peer_copies_within_a_device,
         sixteen_mebibytes_come_back,
@@ -438,6 +439,32 @@ fn sized(mut copy: CUDA_MEMCPY2D, width: usize, height: usize) -> CUDA_MEMCPY2D 
     copy.WidthInBytes = width;
     copy.Height = height;
     copy
+}
+
+/// Both ways, several times: what the host and copies wrote before is there, and nothing older.
+fn two_dimensional_of_pinned_memory_that_is_said_to_be_the_devices(cu: &'static Cuda) -> Verdict {
+    let (pinned, stream, device) = (cu.pinned(64)?, cu.stream()?, cu.alloc(64)?);
+    let address = pinned.addr() as CUdeviceptr;
+    for round in 1..20u8 {
+        let (rows, mut back) = ([round; 24], [0u8; 64]);
+        write(pinned, [0xee_u8; 64]);
+        ok!(cu.cuMemcpy2DAsync_v2(&sized(to_device(&rows, 8, address, 16), 8, 3), stream));
+        ok!(cu.cuStreamSynchronize(stream));
+        let mut expected = [0xee_u8; 64];
+        (0..3).for_each(|row| expected[16 * row..16 * row + 8].fill(round));
+        same!(read::<[u8; 64]>(pinned), expected);
+        write(pinned.wrapping_byte_add(8), round + 100);
+        expected[8] = round + 100;
+        let mut across = sized(to_device(&[], 16, device, 16), 16, 4);
+        (across.srcMemoryType, across.srcDevice) = (CU_MEMORYTYPE_DEVICE, address);
+        ok!(cu.cuMemcpy2DAsync_v2(&across, stream));
+        ok!(cu.cuMemcpyDtoHAsync_v2(back.as_mut_ptr().cast(), device, 64, stream));
+        ok!(cu.cuStreamSynchronize(stream));
+        same!(back, expected);
+    }
+    ok!(cu.cuStreamDestroy_v2(stream));
+    ok!(cu.cuMemFreeHost(pinned));
+    cu.free(device)
 }
 
 /// Also of pinned memory, where nothing else has to be known before the call returns; and nobody hears of it later.

@@ -45,6 +45,7 @@ facts! { graph:
         memory_that_no_node_frees_outlives_its_graph,
         memory_of_graphs_is_counted.not_in_a_crowd("a device counts that of all threads together"),
         a_graph_is_drawn,
+        what_lies_between_rows_that_a_graph_writes_is_the_hosts,
         one_that_finds_no_memory_says_so_itself.not_in_a_crowd("it takes most of what is free"),
         a_generic_node_is_a_node,
         launches_of_one_executable_do_not_overlap,
@@ -702,6 +703,40 @@ fn memory_of_graphs_is_counted(cu: &'static Cuda) -> Verdict {
     ok!(cu.cuDeviceSetGraphMemAttribute(0, CU_GRAPH_MEM_ATTR_USED_MEM_HIGH, as_void(&mut zero)));
     ok!(cu.cuDeviceSetGraphMemAttribute(0, CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH, as_void(&mut zero)));
     Ok(())
+}
+
+/// A copy of rows and a fill of rows, to pinned memory, launched again and again while the host changes the rest of it.
+fn what_lies_between_rows_that_a_graph_writes_is_the_hosts(cu: &'static Cuda) -> Verdict {
+    let (pinned, stream, device) = (cu.pinned(64)?, cu.stream()?, cu.alloc(64)?);
+    let mut copy: CUDA_MEMCPY2D = zeroed();
+    (copy.srcMemoryType, copy.srcDevice, copy.srcPitch) = (CU_MEMORYTYPE_DEVICE, device, 8);
+    (copy.dstMemoryType, copy.dstHost, copy.dstPitch) = (CU_MEMORYTYPE_HOST, pinned, 16);
+    (copy.WidthInBytes, copy.Height) = (8, 3);
+    for is_fill in [false, true] {
+        let (mut graph, mut exec) = (null_mut(), null_mut());
+        ok!(cu.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+        match is_fill {
+            false => ok!(cu.cuMemcpy2DAsync_v2(&copy, stream)),
+            true => ok!(cu.cuMemsetD2D8Async(pinned.addr() as CUdeviceptr, 16, 77, 8, 3, stream)),
+        }
+        ok!(cu.cuStreamEndCapture(stream, &mut graph));
+        ok!(cu.cuGraphInstantiateWithFlags(&mut exec, graph, 0));
+        for round in 1..10u8 {
+            write(pinned, [round + 100; 64]);
+            ok!(cu.cuMemsetD8Async(device, round, 64, stream));
+            ok!(cu.cuGraphLaunch(exec, stream));
+            ok!(cu.cuStreamSynchronize(stream));
+            let mut expected = [round + 100; 64];
+            let value = if is_fill { 77 } else { round };
+            (0..3).for_each(|row| expected[16 * row..16 * row + 8].fill(value));
+            same!((is_fill, read::<[u8; 64]>(pinned)), (is_fill, expected));
+        }
+        ok!(cu.cuGraphExecDestroy(exec));
+        ok!(cu.cuGraphDestroy(graph));
+    }
+    ok!(cu.cuStreamDestroy_v2(stream));
+    ok!(cu.cuMemFreeHost(pinned));
+    cu.free(device)
 }
 
 fn a_graph_is_drawn(cu: &'static Cuda) -> Verdict {

@@ -15,6 +15,8 @@ messages! {
         range: HeapRange,
         /// The graph writes it; otherwise it reads it.
         to_host: bool,
+        /// It is of rows, between which lies memory that the graph leaves alone.
+        has_gaps: bool,
     }
 
     command GraphInstantiateWithFlags(ops::CU_GRAPH_INSTANTIATE_WITH_FLAGS) {

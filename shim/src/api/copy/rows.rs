@@ -220,15 +220,14 @@ fn is_certain(d: &CUDA_MEMCPY3D) -> Result<bool, CUresult> {
 
 /// The rows of the sides that are host memory; `d` says so of them from now on.
 fn host_sides(s: &Session, d: &mut CUDA_MEMCPY3D) -> Result<(Option<Rows>, Option<Rows>), CUresult> {
-    // "Unified" says: find out by the address.
-    let resolve = |kind: &mut CUmemorytype, device: u64, host: &mut u64| {
-        if *kind == CU_MEMORYTYPE_UNIFIED {
-            if side(s, device, 1) == Ok(Side::Device) {
-                *kind = CU_MEMORYTYPE_DEVICE;
-            } else {
-                (*kind, *host) = (CU_MEMORYTYPE_HOST, device);
-            }
+    // "Unified" says: find out by the address. What is said to be the device's may be pinned or managed memory.
+    let resolve = |kind: &mut CUmemorytype, device: u64, host: &mut u64| match *kind {
+        CU_MEMORYTYPE_UNIFIED if side(s, device, 1) == Ok(Side::Device) => *kind = CU_MEMORYTYPE_DEVICE,
+        CU_MEMORYTYPE_UNIFIED => (*kind, *host) = (CU_MEMORYTYPE_HOST, device),
+        CU_MEMORYTYPE_DEVICE if host_memory::shared(s, device, 1).is_some() => {
+            (*kind, *host) = (CU_MEMORYTYPE_HOST, device);
         }
+        _ => {}
     };
     let (mut src_host, mut dst_host) = (d.srcHost as u64, d.dstHost as u64);
     resolve(&mut d.srcMemoryType, d.srcDevice, &mut src_host);

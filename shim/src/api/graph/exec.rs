@@ -213,11 +213,13 @@ pub unsafe fn cuGraphLaunch(exec: CUgraphExec, stream: CUstream) -> CUresult {
         // On a stream that is being captured it is refused, and nothing runs.
         let copies = s.graph_launches.copies_of(name).filter(|_| !capture::capturing(stream));
         if let Some(copies) = &copies {
-            if s.pages.must_bring() && state().callbacks.any_in_graphs() {
+            if s.pages.must_bring() {
                 // A function of the graph may look at what a copy ahead of it has brought, and from then on the
-                // application may write there although the graph is not over.
-                let written = copies.iter().filter(|copy| copy.to_host && copy.staged.is_none());
-                written.for_each(|copy| in_step::note_written(s, copy.range));
+                // application may write there although the graph is not over. Between rows it may at any time.
+                let any_function = state().callbacks.any_in_graphs();
+                let is_followed =
+                    |copy: &&HostCopy| copy.to_host && copy.staged.is_none() && (any_function || copy.has_gaps);
+                copies.iter().filter(is_followed).for_each(|copy| in_step::note_written(s, copy.range));
             }
             bring_in(s, copies);
         }

@@ -77,7 +77,7 @@ fn find(s: &Session, node: CUgraphNode, found: &mut Vec<HostCopy>) {
                 let row = m.width.saturating_mul(m.elementSize as usize);
                 let bytes = m.height.saturating_sub(1).saturating_mul(m.pitch).saturating_add(row);
                 if let Some(range) = shared(s, m.dst, bytes as u64) {
-                    found.push(HostCopy { range, to_host: true });
+                    found.push(HostCopy { range, to_host: true, has_gaps: m.height > 1 && m.pitch != row });
                 }
             }
         }
@@ -105,10 +105,13 @@ fn find_in_graph(s: &Session, graph: CUgraph, found: &mut Vec<HostCopy>) {
 
 fn find_in_copy(s: &Session, c: &CUDA_MEMCPY3D, found: &mut Vec<HostCopy>) {
     if let Some(range) = Side::source(c).shared(s, c) {
-        found.push(HostCopy { range, to_host: false });
+        found.push(HostCopy { range, to_host: false, has_gaps: false });
     }
     if let Some(range) = Side::destination(c).shared(s, c) {
-        found.push(HostCopy { range, to_host: true });
+        let or = |value, otherwise| if value == 0 { otherwise } else { value };
+        let between_rows = c.Height > 1 && or(c.dstPitch, c.WidthInBytes) != c.WidthInBytes;
+        let between_slices = c.Depth > 1 && or(c.dstHeight, c.Height) != c.Height;
+        found.push(HostCopy { range, to_host: true, has_gaps: between_rows || between_slices });
     }
 }
 
