@@ -96,6 +96,17 @@ fn mappings(map: &BTreeMap<u64, Mapping>, at: u64, bytes: u64) -> R<Vec<(u64, u6
     if next == at + bytes { Ok(found) } else { Err(CUDA_ERROR_INVALID_VALUE) }
 }
 
+/// The mappings inside of `[at, at + bytes)`, of which none may be cut. Where there is none an H200 succeeds.
+fn mappings_within(map: &BTreeMap<u64, Mapping>, at: u64, bytes: u64) -> R<Vec<(u64, u64)>> {
+    let end = at.checked_add(bytes).filter(|end| *end > at).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    let before = map.range(..at).next_back().is_some_and(|(base, m)| base + m.bytes > at);
+    let found: Vec<(u64, u64)> = map.range(at..end).map(|(base, m)| (*base, m.bytes)).collect();
+    match before || found.iter().any(|(base, bytes)| base + bytes > end) {
+        true => Err(CUDA_ERROR_INVALID_VALUE),
+        false => Ok(found),
+    }
+}
+
 api! {
     fn cuMemGetAllocationGranularity(
         out: *mut usize,
@@ -197,7 +208,7 @@ api! {
     fn cuMemUnmap(at: CUdeviceptr, bytes: usize) {
         device::initialised()?;
         let mut map = MAPPED.lock().map_err(|_| CUDA_ERROR_UNKNOWN)?;
-        for (base, n) in mappings(&map, at, bytes as u64)? {
+        for (base, n) in mappings_within(&map, at, bytes as u64)? {
             vram::remove(base);
             place(base, n, None)?;
             map.remove(&base);
