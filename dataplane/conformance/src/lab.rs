@@ -34,6 +34,14 @@ pub fn zeroed<T: Copy>() -> T {
     unsafe { std::mem::zeroed() }
 }
 
+/// An array of numbers, `width` in a row.
+pub fn floats(width: usize, height: usize) -> CUDA_ARRAY3D_DESCRIPTOR {
+    let mut description: CUDA_ARRAY3D_DESCRIPTOR = zeroed();
+    (description.Width, description.Height) = (width, height);
+    (description.Format, description.NumChannels) = (CU_AD_FORMAT_FLOAT, 1);
+    description
+}
+
 pub fn text(string: &str) -> CString {
     CString::new(string).expect("facts use names without NUL")
 }

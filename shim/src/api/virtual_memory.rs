@@ -246,10 +246,7 @@ pub unsafe fn cuMemUnmap(base: CUdeviceptr, bytes: usize) -> CUresult {
         }
         // Where nothing is mapped the driver succeeds (an H200). What is no mapping stays.
         let is_mapped = |r: &Range| r.kind == address_map::MemoryKind::Vmm;
-        if !state().addresses.inside(base, bytes).iter().all(is_mapped) {
-            return Err(CUDA_ERROR_INVALID_VALUE);
-        }
-        let gone = state().addresses.remove_inside(base, bytes);
+        let gone = state().addresses.remove_inside_if(base, bytes, is_mapped).ok_or(CUDA_ERROR_INVALID_VALUE)?;
         for range in &gone {
             let q = MemUnmap { address: ClaimedDevice::new(range.base), bytes: Size(range.bytes) };
             posted(post(MemUnmap::OP, |w| q.encode(w)))?;

@@ -28,7 +28,7 @@ use crate::memory::mappings::{self, Mapping};
 use crate::memory::variables;
 use crate::session::call::{call, post};
 use crate::session::route::is_of;
-use crate::state::address_map::{self, MemoryKind};
+use crate::state::address_map::{MemoryKind, Range};
 use crate::state::heap::{PAGE, Region};
 use crate::state::host_memory::{BLOCK, Moved, Pages};
 use crate::state::memory_file::{Mapped, MemoryFile};
@@ -218,14 +218,16 @@ pub fn ends_in_one_allocation(address: u64, bytes: u64) -> Result<(), CUresult> 
     if (address % PAGE).saturating_add(bytes) <= PAGE {
         return Ok(());
     }
-    let is_beyond = |r: &address_map::Range| {
-        let is_of_heap = matches!(r.kind, MemoryKind::PinnedHost | MemoryKind::Managed);
-        is_of_heap && r.end().next_multiple_of(PAGE) - address < bytes
-    };
-    match state().addresses.find(address).is_some_and(|range| is_beyond(&range)) {
+    match state().addresses.find(address).is_some_and(|range| ends_before(&range, address, bytes)) {
         true => Err(CUDA_ERROR_INVALID_VALUE),
         false => Ok(()),
     }
+}
+
+/// Whether so many bytes from an address of pinned or managed memory reach beyond its pages.
+pub fn ends_before(range: &Range, address: u64, bytes: u64) -> bool {
+    let is_of_heap = matches!(range.kind, MemoryKind::PinnedHost | MemoryKind::Managed);
+    is_of_heap && range.end().next_multiple_of(PAGE) - address < bytes
 }
 
 pub fn page_of(address: u64) -> u64 {

@@ -211,21 +211,19 @@ impl AddressMap {
         ranges.remove(&base)
     }
 
-    /// Forgets every allocation inside `[base, base + bytes)`; answers what there was.
-    pub fn remove_inside(&self, base: u64, bytes: u64) -> Vec<Range> {
-        let inside = self.inside(base, bytes);
+    /// Forgets every allocation inside `[base, base + bytes)`, if `which` accepts all of them, and answers what there
+    /// was; nothing, and nothing is forgotten, if not.
+    pub fn remove_inside_if(&self, base: u64, bytes: u64, which: impl Fn(&Range) -> bool) -> Option<Vec<Range>> {
         let mut ranges = self.ranges.write();
+        let end = base.saturating_add(bytes);
+        let inside: Vec<Range> = ranges.range(base..end).map(|(_, r)| *r).filter(|r| r.end() <= end).collect();
+        if !inside.iter().all(which) {
+            return None;
+        }
         for range in &inside {
             ranges.remove(&range.base);
         }
-        inside
-    }
-
-    /// What lies in `[base, base + bytes)` as a whole.
-    pub fn inside(&self, base: u64, bytes: u64) -> Vec<Range> {
-        let end = base.saturating_add(bytes);
-        let ranges = self.ranges.read();
-        ranges.range(base..end).map(|(_, r)| *r).filter(|r| r.end() <= end).collect()
+        Some(inside)
     }
 
     /// The driver has given out these addresses.

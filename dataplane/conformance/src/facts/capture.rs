@@ -10,7 +10,7 @@ use orion_cuda::sys::*;
 
 use crate::driver::Cuda;
 use crate::fact::{Verdict, answers, facts, holds, ok, same};
-use crate::lab::{Get, as_void, counter, counter_argument, read, tally, use_primary, write};
+use crate::lab::{Get, as_void, counter, counter_argument, floats, read, tally, use_primary, write};
 
 facts! { capture:
     Context [
@@ -573,14 +573,7 @@ fn what_may_wait_for_the_device_is_allowed_in_relaxed_mode(cu: &'static Cuda) ->
 
 /// In this order, so that what is made is freed again.
 fn freeing_answers(cu: &'static Cuda, mode: CUstreamCaptureMode, expected: CUresult) -> Verdict {
-    let description = CUDA_ARRAY3D_DESCRIPTOR {
-        Width: 64,
-        Height: 4,
-        Depth: 0,
-        Format: CU_AD_FORMAT_FLOAT,
-        NumChannels: 1,
-        Flags: 0,
-    };
+    let description = floats(64, 4);
     let (mut array, mut pages) = (null_mut(), vec![0u8; 8192]);
     ok!(cu.cuArray3DCreate_v2(&mut array, &description));
     let (pages, pinned) = (pages.as_mut_ptr().cast::<c_void>(), Cell::new(null_mut()));

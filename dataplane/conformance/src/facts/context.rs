@@ -10,7 +10,7 @@ use orion_cuda::sys::*;
 
 use crate::driver::Cuda;
 use crate::fact::{Verdict, answers, facts, holds, ok, same};
-use crate::lab::{EMPTY_PTX, Get, use_primary, zeroed};
+use crate::lab::{EMPTY_PTX, Get, floats, use_primary, zeroed};
 
 facts! { context:
     Init [
@@ -235,14 +235,7 @@ fn another_thread_does_not_see_it(cu: &'static Cuda) -> Verdict {
 
 fn an_array_that_is_not_destroyed_without_one_is_still_there(cu: &'static Cuda) -> Verdict {
     let (mut array, mut told) = (null_mut(), zeroed::<CUDA_ARRAY3D_DESCRIPTOR>());
-    let description = CUDA_ARRAY3D_DESCRIPTOR {
-        Width: 64,
-        Height: 4,
-        Depth: 0,
-        Format: CU_AD_FORMAT_FLOAT,
-        NumChannels: 1,
-        Flags: 0,
-    };
+    let description = floats(64, 4);
     ok!(cu.cuArray3DCreate_v2(&mut array, &description));
     ok!(cu.cuCtxSetCurrent(null_mut()));
     let code = cu.cuArrayDestroy(array);

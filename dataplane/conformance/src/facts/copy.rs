@@ -37,6 +37,7 @@ facts! { copy:
         two_dimensional_captured_is_made_at_each_launch,
         two_dimensional_to_or_from_no_memory_is_refused_at_once,
         two_dimensional_of_pinned_memory_that_is_said_to_be_the_devices,
+        two_dimensional_between_pinned_memory_of_the_devices_names_waits_for_nobody,
         three_dimensional_slices,
         peer_copies_within_a_device,
         sixteen_mebibytes_come_back,
@@ -439,6 +440,30 @@ fn sized(mut copy: CUDA_MEMCPY2D, width: usize, height: usize) -> CUDA_MEMCPY2D 
     copy.WidthInBytes = width;
     copy.Height = height;
     copy
+}
+
+/// The call returns while the stream is held up, and the source may be read until then.
+fn two_dimensional_between_pinned_memory_of_the_devices_names_waits_for_nobody(cu: &'static Cuda) -> Verdict {
+    let (from, to, stream) = (cu.pinned(64)?, cu.pinned(64)?, cu.stream()?);
+    let mut copy: CUDA_MEMCPY2D = zeroed();
+    (copy.srcMemoryType, copy.srcDevice, copy.srcPitch) = (CU_MEMORYTYPE_DEVICE, from.addr() as CUdeviceptr, 16);
+    (copy.dstMemoryType, copy.dstDevice, copy.dstPitch) = (CU_MEMORYTYPE_DEVICE, to.addr() as CUdeviceptr, 16);
+    for round in 1..5u8 {
+        let gate = cu.gate(stream)?;
+        write(from, [round; 64]);
+        write(to, [0xee_u8; 64]);
+        ok!(cu.cuMemcpy2DAsync_v2(&sized(copy, 8, 3), stream));
+        same!(read::<u8>(to), 0xee);
+        gate.open();
+        ok!(cu.cuStreamSynchronize(stream));
+        let mut expected = [0xee_u8; 64];
+        (0..3).for_each(|row| expected[16 * row..16 * row + 8].fill(round));
+        same!(read::<[u8; 64]>(to), expected);
+    }
+    ok!(cu.cuStreamDestroy_v2(stream));
+    ok!(cu.cuMemFreeHost(from));
+    ok!(cu.cuMemFreeHost(to));
+    Ok(())
 }
 
 /// Both ways, several times: what the host and copies wrote before is there, and nothing older.

@@ -13,7 +13,7 @@ use orion_cuda::sys::*;
 use crate::driver::Cuda;
 use crate::fact::{Verdict, answers, facts, holds, ok, same};
 use crate::facts::thread::in_a_fork;
-use crate::lab::{as_void, comes_to_hold, counter, counter_argument, read, tally, write, zeroed};
+use crate::lab::{as_void, comes_to_hold, counter, counter_argument, floats, read, tally, write};
 
 facts! { pinned:
     Context [
@@ -523,10 +523,8 @@ fn each_way_to_free_is_answered(cu: &'static Cuda, meanwhile: bool) -> Verdict {
     let pages = Pages::new(8192);
     ok!(cu.cuMemHostRegister_v2(pages.address, pages.bytes, 0));
     is_answered(cu, meanwhile, || cu.cuMemHostUnregister(pages.address))?;
-    let (mut array, mut description) = (null_mut(), zeroed::<CUDA_ARRAY3D_DESCRIPTOR>());
-    (description.Width, description.Height, description.NumChannels) = (64, 4, 1);
-    description.Format = CU_AD_FORMAT_FLOAT;
-    ok!(cu.cuArray3DCreate_v2(&mut array, &description));
+    let mut array = null_mut();
+    ok!(cu.cuArray3DCreate_v2(&mut array, &floats(64, 4)));
     is_answered(cu, meanwhile, || cu.cuArrayDestroy(array))?;
     let module = cu.module()?;
     is_answered(cu, meanwhile, || cu.cuModuleUnload(module))

@@ -65,8 +65,8 @@ pub fn side(s: &Session, address: u64, bytes: usize) -> Result<Side, CUresult> {
 /// without doubt, and may be posted. Memory that the shim has not seen made (opened by others, device-side heap) the
 /// driver has to judge.
 pub fn is_allocation_known(address: u64, bytes: usize) -> Result<bool, CUresult> {
-    host_memory::ends_in_one_allocation(address, bytes as u64)?;
     match state().addresses.find(address) {
+        Some(range) if host_memory::ends_before(&range, address, bytes as u64) => Err(CUDA_ERROR_INVALID_VALUE),
         // VMM mappings and pools lie side by side; a copy may run across several.
         Some(range) if range.kind == address_map::MemoryKind::Device && range.bytes_from(address) < bytes as u64 => {
             Err(CUDA_ERROR_INVALID_VALUE)

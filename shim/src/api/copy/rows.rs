@@ -151,6 +151,7 @@ unsafe fn copy_3d_here(c: *const CUDA_MEMCPY3D, stream: CUstream, synchronous: b
             return Ok(());
         }
         let mut way = Way { s, stream, synchronous, loan: None, unpack: None, to_host: Vec::new(), reading: None };
+        let (src, dst) = (src.or_else(|| mirrored(s, &d, false)), dst.or_else(|| mirrored(s, &d, true)));
         if let Some(from) = src {
             // SAFETY: the caller's promise.
             unsafe { way.source(&mut d, from)? };
@@ -173,6 +174,35 @@ fn device_sides(d: &CUDA_MEMCPY3D) -> [Key; 2] {
     [side(d.srcMemoryType, d.srcDevice, d.srcArray), side(d.dstMemoryType, d.dstDevice, d.dstArray)]
 }
 
+/// The rows of a side that is said to be in a device's memory, as the driver is told, and lies in memory of which the
+/// worker has a copy: those are brought there and back.
+fn mirrored(s: &Session, d: &CUDA_MEMCPY3D, is_destination: bool) -> Option<Rows> {
+    let (kind, base, at, pitch, rows) = match is_destination {
+        false => (d.srcMemoryType, d.srcDevice, [d.srcXInBytes, d.srcY, d.srcZ], d.srcPitch, d.srcHeight),
+        true => (d.dstMemoryType, d.dstDevice, [d.dstXInBytes, d.dstY, d.dstZ], d.dstPitch, d.dstHeight),
+    };
+    if kind != CU_MEMORYTYPE_DEVICE || !s.pages.must_bring() {
+        return None;
+    }
+    let (first, span) = extent(base, at, pitch, rows, d)?;
+    host_memory::shared(s, first, span as u64)?;
+    let (width, height, depth) = (d.WidthInBytes, d.Height, d.Depth);
+    let pitch = if pitch == 0 { width } else { pitch };
+    let slice = pitch * if rows == 0 { height } else { rows };
+    Some(Rows { first: first as *mut u8, pitch, slice, width, height, depth })
+}
+
+/// The first byte of a side, and how many there are from it to the last. Nothing if that is none.
+fn extent(base: u64, at: [usize; 3], pitch: usize, rows: usize, d: &CUDA_MEMCPY3D) -> Option<(u64, usize)> {
+    let (width, height, depth) = (d.WidthInBytes, d.Height, d.Depth);
+    let pitch = if pitch == 0 { width } else { pitch };
+    let rows = if rows == 0 { height } else { rows };
+    let place = |x: usize, y: usize, z: usize| rows.checked_mul(z)?.checked_add(y)?.checked_mul(pitch)?.checked_add(x);
+    let first = base.checked_add(place(at[0], at[1], at[2])? as u64)?;
+    let span = place(width, height - 1, depth - 1)?;
+    first.checked_add(span as u64).filter(|_| base != 0 && pitch >= width).map(|_| (first, span))
+}
+
 /// Whether the driver does the copy without doubt, which then may be posted: each side in a device's memory is inside
 /// of something that the shim knows. Else the driver has to judge before the call returns.
 ///
@@ -184,16 +214,7 @@ fn is_certain(d: &CUDA_MEMCPY3D) -> Result<bool, CUresult> {
         if base == 0 {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        let pitch = if pitch == 0 { width } else { pitch };
-        let rows = if rows == 0 { height } else { rows };
-        let place =
-            |x: usize, y: usize, z: usize| rows.checked_mul(z)?.checked_add(y)?.checked_mul(pitch)?.checked_add(x);
-        let span = place(width, height - 1, depth - 1);
-        let first = place(at[0], at[1], at[2]).and_then(|offset| base.checked_add(offset as u64));
-        match (first, span) {
-            (Some(first), Some(span)) if pitch >= width => is_allocation_known(first, span),
-            _ => Ok(false),
-        }
+        extent(base, at, pitch, rows, d).map_or(Ok(false), |(first, span)| is_allocation_known(first, span))
     };
     let in_array = |array: CUarray, at: [usize; 3]| {
         let (arrays, handle) = (&state().arrays, Handle(array as u64));
@@ -220,14 +241,15 @@ fn is_certain(d: &CUDA_MEMCPY3D) -> Result<bool, CUresult> {
 
 /// The rows of the sides that are host memory; `d` says so of them from now on.
 fn host_sides(s: &Session, d: &mut CUDA_MEMCPY3D) -> Result<(Option<Rows>, Option<Rows>), CUresult> {
-    // "Unified" says: find out by the address. What is said to be the device's may be pinned or managed memory.
-    let resolve = |kind: &mut CUmemorytype, device: u64, host: &mut u64| match *kind {
-        CU_MEMORYTYPE_UNIFIED if side(s, device, 1) == Ok(Side::Device) => *kind = CU_MEMORYTYPE_DEVICE,
-        CU_MEMORYTYPE_UNIFIED => (*kind, *host) = (CU_MEMORYTYPE_HOST, device),
-        CU_MEMORYTYPE_DEVICE if host_memory::shared(s, device, 1).is_some() => {
-            (*kind, *host) = (CU_MEMORYTYPE_HOST, device);
+    // "Unified" says: find out by the address.
+    let resolve = |kind: &mut CUmemorytype, device: u64, host: &mut u64| {
+        if *kind == CU_MEMORYTYPE_UNIFIED {
+            if side(s, device, 1) == Ok(Side::Device) {
+                *kind = CU_MEMORYTYPE_DEVICE;
+            } else {
+                (*kind, *host) = (CU_MEMORYTYPE_HOST, device);
+            }
         }
-        _ => {}
     };
     let (mut src_host, mut dst_host) = (d.srcHost as u64, d.dstHost as u64);
     resolve(&mut d.srcMemoryType, d.srcDevice, &mut src_host);
@@ -354,9 +376,9 @@ impl Way {
     unsafe fn send(self, d: &CUDA_MEMCPY3D) -> Result<(), CUresult> {
         let q = CopyBox { stream: Existing(self.stream as u64), copy: message(d) };
         let request = |w: &mut Vec<u8>| q.encode(w);
-        let is_certain = is_certain(d)?;
+        let is_posted = !self.synchronous && self.loan.is_none() && is_certain(d)?;
         let bringing = Bringing::new(self.s, self.to_host);
-        if !self.synchronous && self.loan.is_none() && is_certain {
+        if is_posted {
             return posted(post_sealed(CopyBox::OP, request, |number| {
                 bringing.posted(number);
                 self.reading.iter().for_each(|reading| reading.posted(number));

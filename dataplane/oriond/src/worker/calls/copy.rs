@@ -213,7 +213,7 @@ pub fn copy_3d(s: &mut Session, header: &Header, mut r: Reader<'_>) -> Handled {
     }
     if header.sequence == 0 {
         // What it reads of the heap it reads until then, too.
-        let concerns_heap = !written.is_empty() || copy.raw().srcMemoryType == CU_MEMORYTYPE_HOST;
+        let concerns_heap = !written.is_empty() || copy.reads_shared();
         return Ok(Outcome::Done(match concerns_heap {
             true => s.note_heap_copy(s.number(), written, stream),
             false => CUDA_SUCCESS,

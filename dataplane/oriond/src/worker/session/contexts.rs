@@ -117,6 +117,7 @@ impl Session {
     pub fn context_gone(&mut self, word: u64, code: CUresult) {
         self.forget_context(word);
         self.addresses.context_gone(word);
+        self.captures.context_gone(word);
         self.forget_lost_variables();
         match code {
             CUDA_SUCCESS => {

@@ -206,7 +206,7 @@ impl Session {
         (d.dstMemoryType, d.dstHost, d.dstDevice) = (to.kind, to.host as *mut c_void, to.device);
         d.dstArray = to.array.cast();
         ([d.dstXInBytes, d.dstY, d.dstZ], d.dstPitch, d.dstHeight) = (destination.place, to.pitch, to.height);
-        Ok(Copy3D { raw: d, to_host: to.range })
+        Ok(Copy3D { raw: d, reads_shared: from.range.is_some(), to_host: to.range })
     }
 
     /// Decides on what nodes fill.
@@ -268,6 +268,8 @@ impl Session {
 /// A copy of any shape whose sides were decided on.
 pub struct Copy3D {
     raw: CUDA_MEMCPY3D,
+    /// It reads shared memory.
+    reads_shared: bool,
     /// The shared memory that it writes.
     to_host: Option<HeapRange>,
 }
@@ -281,6 +283,10 @@ unsafe impl Send for Copy3D {}
 impl Copy3D {
     pub fn raw(&self) -> &CUDA_MEMCPY3D {
         &self.raw
+    }
+
+    pub fn reads_shared(&self) -> bool {
+        self.reads_shared
     }
 
     /// Whether a side of it is host memory that the driver does not know. Then the driver waits inside the call until
@@ -394,6 +400,8 @@ impl Side {
                     return Ok(d);
                 }
                 s.reach(ClaimedDevice::new(first), bytes)?;
+                // What is said to be a device's may be shared memory.
+                d.range = shared_range(s, first, bytes);
                 (d.kind, d.device) = (CU_MEMORYTYPE_DEVICE, self.device);
             }
             _ => return Err(CUDA_ERROR_INVALID_VALUE.into()),

@@ -122,6 +122,10 @@ impl Captures {
         }
     }
 
+    pub fn context_gone(&mut self, context: u64) {
+        self.encompassed.retain(|of| *of != context);
+    }
+
     pub fn begun(&mut self, open: Open, captured: Captured) {
         if self.open.is_empty() {
             self.encompassed.clear();
