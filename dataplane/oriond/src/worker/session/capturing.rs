@@ -57,8 +57,8 @@ impl Session {
         }
     }
 
-    /// Whether an event in the legacy default stream of the current context would make work wait that need not. A stream
-    /// that is captured does no work until its capture ends.
+    /// Whether an event in the legacy default stream of the current context would make work wait that need not. That of
+    /// a captured stream waits for the graph anyhow.
     fn would_hold_up_others(&self, captured: CUstream) -> bool {
         let mut streams = self.busy_streams_of(self.current);
         streams.retain(|stream| !is_legacy(*stream) && *stream != captured && !self.is_capturing(*stream));
