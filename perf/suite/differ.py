@@ -320,8 +320,8 @@ class Program:
             self.clear()
 
     def pin(self):
-        at, size, flags = c_void_p(), self.size(), self.random.choice((0, 1, 2, 4, 7, 8))
-        if self.is_known and self.capturing and (flags == 8 or not size):
+        at, size, flags = c_void_p(), self.size(self.is_known), self.random.choice((0, 1, 2, 4, 7, 8))
+        if self.is_known and self.capturing and flags == 8:
             return
         if size > 1 << 30:
             return

@@ -184,11 +184,18 @@ fn mirrored(s: &Session, d: &CUDA_MEMCPY3D, is_destination: bool) -> Option<Rows
     if kind != CU_MEMORYTYPE_DEVICE || !s.pages.must_bring() {
         return None;
     }
-    let (first, span) = extent(base, at, pitch, rows, d)?;
-    host_memory::shared(s, first, span as u64)?;
+    let side = rows_of(base, at, pitch, rows, d)?;
+    host_memory::shared(s, side.first as u64, side.span() as u64)?;
+    Some(side)
+}
+
+/// A side's rows. Nothing if that is none.
+fn rows_of(base: u64, at: [usize; 3], pitch: usize, rows: usize, d: &CUDA_MEMCPY3D) -> Option<Rows> {
+    let (first, _) = extent(base, at, pitch, rows, d)?;
     let (width, height, depth) = (d.WidthInBytes, d.Height, d.Depth);
     let pitch = if pitch == 0 { width } else { pitch };
-    let slice = pitch * if rows == 0 { height } else { rows };
+    // With one layer nobody has said that this product is a number.
+    let slice = pitch.saturating_mul(if rows == 0 { height } else { rows });
     Some(Rows { first: first as *mut u8, pitch, slice, width, height, depth })
 }
 
@@ -254,22 +261,13 @@ fn host_sides(s: &Session, d: &mut CUDA_MEMCPY3D) -> Result<(Option<Rows>, Optio
     let (mut src_host, mut dst_host) = (d.srcHost as u64, d.dstHost as u64);
     resolve(&mut d.srcMemoryType, d.srcDevice, &mut src_host);
     resolve(&mut d.dstMemoryType, d.dstDevice, &mut dst_host);
-    let (width, height, depth) = (d.WidthInBytes, d.Height, d.Depth);
-    let rows = |base: u64, x: usize, y: usize, z: usize, pitch: usize, rows: usize| {
-        let pitch = if pitch == 0 { width } else { pitch };
-        let slice = pitch * if rows == 0 { height } else { rows };
-        if base == 0 || pitch < width {
-            return Err(CUDA_ERROR_INVALID_VALUE);
-        }
-        let first = (base as usize + z * slice + y * pitch + x) as *mut u8;
-        Ok(Rows { first, pitch, slice, width, height, depth })
-    };
+    let rows = |base, at, pitch, rows| rows_of(base, at, pitch, rows, d).ok_or(CUDA_ERROR_INVALID_VALUE);
     let src = match d.srcMemoryType {
-        CU_MEMORYTYPE_HOST => Some(rows(src_host, d.srcXInBytes, d.srcY, d.srcZ, d.srcPitch, d.srcHeight)?),
+        CU_MEMORYTYPE_HOST => Some(rows(src_host, [d.srcXInBytes, d.srcY, d.srcZ], d.srcPitch, d.srcHeight)?),
         _ => None,
     };
     let dst = match d.dstMemoryType {
-        CU_MEMORYTYPE_HOST => Some(rows(dst_host, d.dstXInBytes, d.dstY, d.dstZ, d.dstPitch, d.dstHeight)?),
+        CU_MEMORYTYPE_HOST => Some(rows(dst_host, [d.dstXInBytes, d.dstY, d.dstZ], d.dstPitch, d.dstHeight)?),
         _ => None,
     };
     if src.is_some() {

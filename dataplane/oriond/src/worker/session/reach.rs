@@ -321,7 +321,8 @@ impl Copy3D {
         if (c.Depth as u64).saturating_mul(c.Height as u64) > ROWS_MAX {
             return None;
         }
-        let (pitch, slice) = (c.dstPitch as u64, c.dstPitch as u64 * c.dstHeight as u64);
+        // With one layer nobody has said that this product is a number.
+        let (pitch, slice) = (c.dstPitch as u64, (c.dstPitch as u64).saturating_mul(c.dstHeight as u64));
         for at in (0..c.Depth as u64).flat_map(|z| (0..c.Height as u64).map(move |y| z * slice + y * pitch)) {
             let (offset, bytes) = (all.offset + at, c.WidthInBytes as u64);
             match rows.last_mut() {
@@ -445,4 +446,20 @@ fn shared_memory(s: &Session, address: u64, bytes: u64) -> Option<SharedMemory> 
 /// The heap behind an address of shared host memory, if all of `bytes` is such memory.
 pub fn shared_range(s: &Session, address: u64, bytes: u64) -> Option<HeapRange> {
     shared_memory(s, address, bytes)?.heap()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_of_one_layer_are_counted_however_high_it_is_said_to_be() {
+        // SAFETY: integers and pointers, for which zero is a value.
+        let mut raw: CUDA_MEMCPY3D = unsafe { std::mem::zeroed() };
+        (raw.WidthInBytes, raw.Height, raw.Depth) = (8, 2, 1);
+        (raw.dstPitch, raw.dstHeight) = (16, usize::MAX / 2);
+        let copy = Copy3D { raw, reads_shared: false, to_host: Some(HeapRange { offset: 64, bytes: 24 }) };
+        let rows = [(64, 8), (80, 8)].map(|(offset, bytes)| HeapRange { offset, bytes });
+        assert_eq!(copy.rows_to_host().as_deref(), Some(&rows[..]));
+    }
 }
