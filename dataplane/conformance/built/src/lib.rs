@@ -1,7 +1,7 @@
 //! The workspace's programs, for tests that start some of another package: cargo builds only those of a test's own. And
 //! ports that they listen at.
 
-use std::net::TcpListener;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -52,25 +52,71 @@ pub fn steady_port() -> u16 {
     let below = first.saturating_sub(COUNT).max(1024);
     // Tests that run at the same time begin at places of their own.
     let from = std::process::id().wrapping_mul(97);
+    let taken = listened_at();
     let free = (0..COUNT).find_map(|_| {
         let offset = from.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % COUNT;
         let port = u16::try_from(below + offset).expect("it lies below a port");
-        TcpListener::bind(("127.0.0.1", port)).is_ok().then_some(port)
+        (!taken.contains(&port)).then_some(port)
     });
     free.unwrap_or_else(|| panic!("no port from {below} to {} is free", below + COUNT))
 }
 
+/// The ports at which somebody listens, by the kernel's tables. Whoever tries one by listening there takes it from the
+/// next: a program that another thread starts meanwhile has the socket too, until it is that other program.
+fn listened_at() -> BTreeSet<u16> {
+    const LISTENS: &str = "0A";
+    let mut ports = BTreeSet::new();
+    for table in ["/proc/net/tcp", "/proc/net/tcp6"] {
+        // Where there is no IPv6, nobody listens by it.
+        let lines = std::fs::read_to_string(table).unwrap_or_default();
+        for line in lines.lines().skip(1) {
+            let mut words = line.split_whitespace().skip(1);
+            let (address, state) = (words.next().unwrap_or_default(), words.nth(1));
+            let port = address.rsplit(':').next().and_then(|port| u16::from_str_radix(port, 16).ok());
+            ports.extend(port.filter(|_| state == Some(LISTENS)));
+        }
+    }
+    ports
+}
+
 #[cfg(test)]
 mod tests {
+    use std::net::TcpListener;
+
     use super::*;
 
     #[test]
     fn a_steady_port_is_nobody_elses() {
-        let ports: std::collections::BTreeSet<u16> = (0..100).map(|_| steady_port()).collect();
+        let ports: BTreeSet<u16> = (0..100).map(|_| steady_port()).collect();
         assert_eq!(ports.len(), 100);
         for _ in 0..1000 {
             let any = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
             assert!(ports.iter().all(|port| *port < any.port()), "{ports:?}, and {any}");
         }
+    }
+    #[test]
+    fn who_listens_is_seen() {
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            let Ok(listener) = TcpListener::bind(address) else { continue };
+            let port = listener.local_addr().expect("it listens").port();
+            assert!(listened_at().contains(&port), "{address}: {port}");
+        }
+    }
+
+    #[test]
+    fn a_steady_port_is_free_beside_threads_that_start_programs() {
+        let is_over = &std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    while !is_over.load(Ordering::Relaxed) {
+                        assert!(Command::new("true").status().expect("true starts").success());
+                    }
+                });
+            }
+            let refused = (0..150).filter(|_| TcpListener::bind(("127.0.0.1", steady_port())).is_err()).count();
+            is_over.store(true, Ordering::Relaxed);
+            assert_eq!(refused, 0, "of 150 ports");
+        });
     }
 }

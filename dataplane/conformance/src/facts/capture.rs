@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::ptr::null_mut;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use orion_cuda::sys::*;
@@ -49,6 +49,8 @@ facts! { capture:
             .not_in_a_crowd("a global capture forbids others to allocate"),
         what_may_wait_for_the_device_is_allowed_in_relaxed_mode
             .not_in_a_crowd("what is freed beside another's capture is not waited for"),
+        what_another_thread_frees_does_not_end_what_begins_meanwhile
+            .not_in_a_crowd("it waits for the context that others capture in"),
         another_thread_may_not_end_it,
         the_mode_of_a_thread_can_be_exchanged.not_in_a_crowd("a global capture forbids others to allocate"),
         copies_memsets_and_host_functions_are_captured.not_in_a_crowd("a global capture forbids others to allocate"),
@@ -605,6 +607,68 @@ fn freeing_answers(cu: &'static Cuda, mode: CUstreamCaptureMode, expected: CUres
         }
     }
     Ok(())
+}
+
+/// It waits for the device, which a third thread keeps at work, and streams go away that are not done.
+fn what_another_thread_frees_does_not_end_what_begins_meanwhile(cu: &'static Cuda) -> Verdict {
+    const ROUNDS: u32 = 150;
+    const WORDS: usize = 64 << 10;
+    let (module, increment) = cu.kernel("increment")?;
+    let (words, captured, stream) = (cu.words(&[0; WORDS])?, cu.words(&[0])?, cu.stream()?);
+    let (function, is_over) = (increment.addr(), &AtomicBool::new(false));
+    let frees = move || {
+        use_primary(cu)?;
+        while !is_over.load(Ordering::Relaxed) {
+            let pinned = cu.pinned(64)?;
+            ok!(cu.cuMemFreeHost(pinned));
+            ok!(cu.cuModuleUnload(cu.module()?));
+        }
+        Ok::<(), String>(())
+    };
+    let keeps_it_at_work = move || {
+        use_primary(cu)?;
+        let mut launched = 0;
+        while !is_over.load(Ordering::Relaxed) && launched < WORDS {
+            let (stream, word) = (cu.stream()?, words + 4 * launched as u64);
+            ok!(cu.launch_on(std::ptr::without_provenance_mut(function), word, stream));
+            launched += 1;
+            if launched % 4 == 0 {
+                ok!(cu.cuStreamSynchronize(stream));
+            }
+            ok!(cu.cuStreamDestroy_v2(stream));
+        }
+        Ok::<usize, String>(launched)
+    };
+    let capture = || {
+        for round in 0..ROUNDS {
+            ok!(cu.cuStreamBeginCapture_v2(stream, RELAXED));
+            ok!(cu.launch_on(increment, captured, stream));
+            let (mut graph, mut nodes) = (null_mut(), 0);
+            same!((round, cu.cuStreamEndCapture(stream, &mut graph)), (round, CUDA_SUCCESS));
+            ok!(cu.cuGraphGetNodes(graph, null_mut(), &mut nodes));
+            same!((round, nodes), (round, 1));
+            ok!(cu.cuGraphDestroy(graph));
+        }
+        Ok::<(), String>(())
+    };
+    let (captures, freed, launched) = std::thread::scope(|scope| {
+        let (freed, launched) = (scope.spawn(frees), scope.spawn(keeps_it_at_work));
+        let captures = capture();
+        is_over.store(true, Ordering::Relaxed);
+        let no_panic = "a panic ends the process";
+        (captures, freed.join().expect(no_panic), launched.join().expect(no_panic))
+    });
+    captures?;
+    freed?;
+    let (launched, mut seen) = (launched?, vec![0u32; WORDS]);
+    ok!(cu.cuCtxSynchronize());
+    ok!(cu.cuMemcpyDtoHAsync_v2(seen.as_mut_ptr().cast(), words, 4 * WORDS, stream));
+    ok!(cu.cuStreamSynchronize(stream));
+    same!((seen.iter().sum::<u32>() as usize, cu.word(captured)?), (launched, 0));
+    ok!(cu.cuStreamDestroy_v2(stream));
+    ok!(cu.cuModuleUnload(module));
+    cu.free(captured)?;
+    cu.free(words)
 }
 
 fn another_thread_may_not_end_it(cu: &'static Cuda) -> Verdict {

@@ -42,7 +42,7 @@ facts! { graph:
         launching_null_is_invalid_value,
         event_nodes_record_and_wait,
         memory_nodes_allocate_and_free,
-        memory_that_no_node_frees_outlives_its_graph,
+        memory_that_no_node_frees_outlives_its_graph.not_in_a_crowd("another may be given the freed address"),
         memory_of_graphs_is_counted.not_in_a_crowd("a device counts that of all threads together"),
         a_graph_is_drawn,
         what_lies_between_rows_that_a_graph_writes_is_the_hosts,

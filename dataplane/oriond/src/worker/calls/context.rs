@@ -70,8 +70,8 @@ pub fn cuCtxDestroy_v2(s: &mut Session, header: &Header, mut r: Reader<'_>, _rep
     // Destroying waits for the context's work, which may wait for the client: so that is over first.
     let mut streams: Vec<(u64, CUstream)> = s.busy_streams_of(word).into_iter().map(|stream| (word, stream)).collect();
     streams.push((word, ptr::null_mut()));
-    let header = Header { context: word, ..*header };
-    Ok(s.park(&header, Wait::Then(streams, Waiting::Synchronize), move |s, _, _| destroy(s)))
+    let (header, streams) = (Header { context: word, ..*header }, s.beside_captures(streams));
+    Ok(s.park(&header, Wait::Everywhere(streams), move |s, _, _| destroy(s)))
 }
 
 /// Nothing to do but to have it: the worker holds a primary context from its first use until it is released.
@@ -112,7 +112,6 @@ fn reset(s: &mut Session, ordinal: i32) -> Handled {
 pub fn cuCtxSynchronize(s: &mut Session, header: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
     CtxSynchronize::decode(&mut r)?;
     let (own, until) = s.busy_streams();
-    let context = header.context;
     let mut streams: Vec<(u64, CUstream)> = own.into_iter().map(|stream| (header.context, stream)).collect();
     streams.push((header.context, ptr::null_mut()));
     // The green contexts on a primary context's device are synchronised with it.
@@ -128,7 +127,6 @@ pub fn cuCtxSynchronize(s: &mut Session, header: &Header, mut r: Reader<'_>, _re
         for context in green {
             s.streams_idle_in(context, until);
         }
-        s.context_synchronized(context);
         CtxSynchronizeReply { events: s.flush_output(code) }.encode(reply);
         code
     }))

@@ -20,7 +20,7 @@ use crate::worker::driver::log as driver_log;
 use crate::worker::outcome::{Handled, Outcome};
 use crate::worker::session::Session;
 use crate::worker::state::pinned::Alias;
-use crate::worker::state::waits::{Wait, Waiting};
+use crate::worker::state::waits::Wait;
 
 const PAGE: u64 = 4096;
 
@@ -80,17 +80,8 @@ pub fn cuMemHostAlloc(s: &mut Session, header: &Header, mut r: Reader<'_>, _repl
 /// Answers when all that the session's contexts have been given is done. Each stream is waited for by asking: inside
 /// the driver the wait could hold up what the device is waiting for.
 fn when_idle(s: &mut Session, header: &Header) -> Outcome {
-    let until = s.number();
-    let contexts = s.busy_contexts();
     let streams = s.beside_captures(s.streams_of_all(header.context));
-    if s.captures.open() {
-        // The driver refuses to wait for a context in which a capture is open, and not all are asked.
-        return s.park(header, Wait::Everywhere(streams), |_, code, _| code);
-    }
-    s.park(header, Wait::Then(streams, Waiting::Synchronize), move |s, code, _| {
-        contexts.iter().for_each(|context| s.streams_idle_in(*context, until));
-        code
-    })
+    s.park(header, Wait::Everywhere(streams), |_, code, _| code)
 }
 
 /// The client gets the range back once nothing can be using it: when the device has been seen idle. Nothing waits

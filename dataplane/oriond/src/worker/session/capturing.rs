@@ -103,12 +103,13 @@ impl Session {
         while let Some(event) = self.parked[i].earlier.last() {
             // SAFETY: an event this session owns.
             match unsafe { self.captures.ask_event(self.driver, event.1) } {
-                CUDA_SUCCESS => {}
                 CUDA_ERROR_NOT_READY => return None,
-                code => return Some(code),
+                code if code != CUDA_SUCCESS && event.0 == self.parked[i].header.context => return Some(code),
+                // In a context that is broken nothing runs any more, and it is told to those who ask there.
+                _ => {}
             }
-            let event = self.parked[i].earlier.pop().and_then(Rc::into_inner);
-            event.into_iter().for_each(|event| self.return_event(event));
+            let event = self.parked[i].earlier.pop();
+            event.into_iter().for_each(|event| self.done_with(event));
         }
         Some(CUDA_SUCCESS)
     }

@@ -150,11 +150,11 @@ impl Session {
         self.settle_context(word);
         self.scratch.context_gone(word);
         self.lent.retain(|((context, _), _)| *context != word);
-        self.orphaned.retain(|(context, _)| *context != word);
+        self.orphaned.retain(|event| event.0 != word);
         self.parked.iter_mut().for_each(|parked| parked.earlier.retain(|event| event.0 != word));
         self.gate_forgets(word);
         if let Some(fence) = self.host_memory.fence() {
-            fence.events.retain(|(context, _)| *context != word);
+            fence.events.retain(|event| event.0 != word);
         }
         self.forget_current();
     }

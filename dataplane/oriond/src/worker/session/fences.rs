@@ -3,6 +3,7 @@
 // UNSAFETY: calls the driver through C function pointers with values that were checked here.
 
 use std::ptr;
+use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
 use orion_cuda::sys::*;
@@ -28,6 +29,17 @@ impl Session {
 
     pub fn return_event(&mut self, (context, event): SpareEvent) {
         self.spare_events.entry(context).or_default().push(event);
+    }
+
+    /// Back to the stock, once nobody else waits for it.
+    pub(super) fn done_with(&mut self, event: Rc<SpareEvent>) {
+        Rc::into_inner(event).into_iter().for_each(|event| self.return_event(event));
+    }
+
+    /// What streams of these contexts still do that were destroyed: no stream can be asked about it.
+    pub(super) fn behind_destroyed_streams(&mut self, is_of: impl Fn(u64) -> bool) -> Vec<Rc<SpareEvent>> {
+        let fenced = self.host_memory.fence().map_or(&[][..], |fence| &fence.events);
+        self.orphaned.iter().chain(fenced).filter(|event| is_of(event.0)).cloned().collect()
     }
 
     /// An event after everything queued on `stream` so far: one of the stream's own context, the driver takes no other.
@@ -77,7 +89,7 @@ impl Session {
             }
             for stream in streams {
                 match self.record_spare_event(stream) {
-                    Ok(event) => fence.events.push(event),
+                    Ok(event) => fence.events.push(Rc::new(event)),
                     Err(_) => {
                         self.refuse_fence(fence, now);
                         return None;
@@ -90,9 +102,7 @@ impl Session {
     }
 
     pub(super) fn refuse_fence(&mut self, fence: Fence, now: u64) {
-        for event in fence.events {
-            self.return_event(event);
-        }
+        fence.events.into_iter().for_each(|event| self.done_with(event));
         self.fence_refused_at = now;
     }
 
@@ -105,13 +115,13 @@ impl Session {
 
     /// Whether all of it is done. It asks for the rest only.
     pub fn is_past(&mut self, fence: &mut Fence) -> bool {
-        while let Some(event) = fence.events.last().copied() {
+        while let Some(event) = fence.events.pop() {
             // SAFETY: an event this session owns.
             if unsafe { self.captures.ask_event(self.driver, event.1) } == CUDA_ERROR_NOT_READY {
+                fence.events.push(event);
                 return false;
             }
-            fence.events.pop();
-            self.return_event(event);
+            self.done_with(event);
         }
         true
     }

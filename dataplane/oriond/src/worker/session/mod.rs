@@ -160,7 +160,7 @@ pub struct Session {
     latched: Vec<(u64, u16, CUresult)>,
     parked: Vec<Parked>,
     /// Events, each in a context, behind what streams had queued when they were destroyed.
-    orphaned: Vec<SpareEvent>,
+    orphaned: Vec<Rc<SpareEvent>>,
     /// When a fence was last refused, counted in commands.
     fence_refused_at: u64,
     /// What the client lent to copies that may still be reading it, until the event.

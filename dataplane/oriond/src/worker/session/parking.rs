@@ -32,7 +32,12 @@ impl Session {
     ) -> Outcome {
         let (header, beside_a_capture, finish) = (*header, self.captures.open(), Box::new(finish));
         let beside_an_encompassed = self.captures.are_encompassed(header.context);
-        let earlier = Vec::new();
+        let earlier = match &wait {
+            Wait::Everywhere(streams) | Wait::Then(streams, _) => self.behind_destroyed_streams(|context| {
+                context == header.context || streams.iter().any(|(of, _)| *of == context)
+            }),
+            _ => Vec::new(),
+        };
         self.parked.push(Parked {
             header,
             wait,
@@ -210,21 +215,49 @@ impl Session {
         }
     }
 
-    /// Makes the call now that each stream was seen idle. On a helper thread if it may wait: other threads of the
-    /// client can have queued host functions meanwhile, which end when the executor has answered somebody.
+    /// Makes the call now that each stream was seen idle.
     pub(super) fn call_waiting(&mut self, i: usize, call: Waiting) -> Option<CUresult> {
-        let context = self.parked[i].header.context;
-        let goes_on = self.is_before_captures(&self.parked[i]);
-        if goes_on && matches!(call, Waiting::Synchronize) {
+        match call {
+            Waiting::Synchronize => Some(self.synchronize(i)),
+            _ => self.free_waiting(i, call),
+        }
+    }
+
+    /// Tells what the streams cannot. Other threads of the client may have queued more meanwhile, and nothing waits for
+    /// that: not here, where it may wait for what is done next, and not on a helper thread, where the call would end
+    /// what is captured by the time that it comes to the driver.
+    fn synchronize(&mut self, i: usize) -> CUresult {
+        if self.is_before_captures(&self.parked[i]) {
             // The driver would refuse. Each stream has been waited for, and none has told of an error.
-            return Some(CUDA_SUCCESS);
+            return CUDA_SUCCESS;
         }
-        // Beside a capture that was there before, the driver refuses at once. Of what frees it was asked before.
-        let refuses = self.captures.open() && !goes_on && matches!(call, Waiting::Synchronize);
-        if refuses {
-            self.captures.prepare(self.driver, self.parked[i].header.thread);
+        let (context, thread) = (self.parked[i].header.context, self.parked[i].header.thread);
+        // Beside a capture that was there before, the driver refuses at once.
+        let refuses = self.captures.open();
+        let is_idle = !refuses && self.host_memory.fence().is_none() && self.device_idle();
+        if let Err(code) = self.make_current(context) {
+            return code;
         }
-        let returns = refuses || self.host_memory.fence().is_none() && self.device_idle();
+        if refuses || is_idle {
+            self.captures.prepare(self.driver, thread);
+            let code = Waiting::Synchronize.call(self.driver);
+            self.addresses.doubt();
+            self.context_synchronized(context);
+            return code;
+        }
+        // Whichever stream is waited for, the driver prints what kernels have printed, and pools give back.
+        match self.empty_stream() {
+            // SAFETY: a stream of this session in which nothing is queued.
+            Ok(stream) => unsafe { self.driver.cuStreamSynchronize(stream) },
+            Err(code) => code,
+        }
+    }
+
+    /// On a helper thread if it may wait: other threads of the client can have queued host functions meanwhile, which
+    /// end when the executor has answered somebody.
+    fn free_waiting(&mut self, i: usize, call: Waiting) -> Option<CUresult> {
+        let context = self.parked[i].header.context;
+        let returns = self.host_memory.fence().is_none() && self.device_idle();
         if let Err(code) = self.make_current(context) {
             return Some(code);
         }

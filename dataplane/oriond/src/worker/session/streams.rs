@@ -4,10 +4,12 @@
 
 use std::ffi::c_void;
 use std::ptr;
+use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
 use orion_cuda::sys::*;
 use orion_wire::handle::Kind;
+use orion_wire::record::THREADS_MAX;
 use rustc_hash::FxHashMap;
 
 use crate::worker::session::Session;
@@ -75,6 +77,15 @@ impl Session {
     /// The real per-thread default stream belongs to the worker's thread; each client thread gets a stream of
     /// its own that synchronises with the legacy stream as that one does.
     pub(super) fn thread_stream(&mut self, thread: u16) -> Result<CUstream, CUresult> {
+        self.own_stream(thread, CU_STREAM_DEFAULT)
+    }
+
+    /// A stream of the current context that never has work.
+    pub(super) fn empty_stream(&mut self) -> Result<CUstream, CUresult> {
+        self.own_stream(THREADS_MAX, CU_STREAM_NON_BLOCKING)
+    }
+
+    fn own_stream(&mut self, thread: u16, flags: u32) -> Result<CUstream, CUresult> {
         let key = (self.current, thread);
         if let Some(stream) = self.thread_streams.get(&key) {
             return Ok(*stream);
@@ -82,7 +93,7 @@ impl Session {
         let mut stream = ptr::null_mut();
         let relaxed = self.captures.relax(self.driver);
         // SAFETY: a valid out pointer; the context is current.
-        let code = unsafe { self.driver.cuStreamCreate(&mut stream, CU_STREAM_DEFAULT) };
+        let code = unsafe { self.driver.cuStreamCreate(&mut stream, flags) };
         self.captures.restore(self.driver, relaxed);
         match code {
             CUDA_SUCCESS => {
@@ -107,8 +118,14 @@ impl Session {
     /// What is waited for until the device is idle: streams of all contexts that may have work, and the default ones
     /// there and in `context`.
     pub fn streams_of_all(&self, context: u64) -> Vec<(u64, CUstream)> {
-        let mut streams = vec![(context, ptr::null_mut())];
-        for context in self.busy_contexts() {
+        let mut contexts = self.busy_contexts();
+        // In some, only streams are at work that have been destroyed.
+        contexts.extend(self.orphaned.iter().map(|event| event.0));
+        contexts.push(context);
+        contexts.sort_unstable();
+        contexts.dedup();
+        let mut streams = Vec::new();
+        for context in contexts {
             streams.extend(self.busy_streams_of(context).into_iter().map(|stream| (context, stream)));
             streams.push((context, ptr::null_mut()));
         }
@@ -167,7 +184,7 @@ impl Session {
             // SAFETY: an event this session owns.
             match unsafe { self.captures.ask_event(self.driver, event.1) } {
                 CUDA_ERROR_NOT_READY => self.orphaned.push(event),
-                _ => self.return_event(event),
+                _ => self.done_with(event),
             }
         }
     }
@@ -179,11 +196,13 @@ impl Session {
         let is_busy = |busy: &FxHashMap<usize, Busy>| busy.contains_key(&(stream as usize));
         // SAFETY: a stream of this session.
         let runs = || unsafe { self.captures.ask_stream(self.driver, stream) } == CUDA_ERROR_NOT_READY;
-        if !self.captures.open() && self.busy_streams.get(&self.home_of(stream)).is_some_and(is_busy) && runs() {
+        // One that is captured has been given no work since, and takes no event but into the graph.
+        let is_captured = self.captures.open() && self.is_capturing(stream);
+        if !is_captured && self.busy_streams.get(&self.home_of(stream)).is_some_and(is_busy) && runs() {
             self.forget_orphans_that_are_past();
             // One of a broken context takes no event.
             if let Ok(event) = self.record_spare_event(stream) {
-                self.orphaned.push(event);
+                self.orphaned.push(Rc::new(event));
             }
         }
         self.captures.stream_gone(stream);
