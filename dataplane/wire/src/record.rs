@@ -162,6 +162,9 @@ pub mod op {
         COPY_OUT = 0x0042;
         COPY_OUT_INLINE = 0x0043;
         COPY_3D = 0x0044;
+        /// Command: answered, with `CUDA_SUCCESS`, once the stream has done what it had been given by then. Body: the
+        /// stream.
+        STREAM_MARK = 0x0045;
     }
 
     /// What Orion refuses and a bare GPU does not: the program's standard error gets it, too.

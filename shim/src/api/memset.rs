@@ -9,6 +9,7 @@ use orion_wire::message::calls;
 use crate::memory::copy::{is_known, post_or_call};
 use crate::memory::{host_memory, in_step};
 use crate::objects::synchronize;
+use crate::session::ahead;
 use crate::session::attached::session;
 use crate::session::context::needs_context;
 use crate::state::context;
@@ -30,7 +31,11 @@ fn memset(
     stream: CUstream,
     encode: impl FnOnce(&mut Vec<u8>),
 ) -> CUresult {
-    crate::objects::stream::in_context_of(stream, || memset_here(op, to, bytes, align, encode))
+    crate::objects::stream::in_context_of(stream, || {
+        let code = memset_here(op, to, bytes, align, encode);
+        ahead::queued(stream);
+        code
+    })
 }
 
 fn memset_here(op: u16, to: CUdeviceptr, bytes: usize, align: u64, encode: impl FnOnce(&mut Vec<u8>)) -> CUresult {

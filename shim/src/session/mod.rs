@@ -1,5 +1,6 @@
 //! How this process talks to its worker.
 
+pub mod ahead;
 pub mod arguments;
 pub mod attached;
 pub mod call;

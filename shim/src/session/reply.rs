@@ -16,7 +16,7 @@ use orion_wire::record::op;
 
 use crate::session::lost::{broken, lost_now};
 use crate::session::poison;
-use crate::session::thread::thread_slot;
+use crate::session::thread::{THREAD, thread_slot};
 use crate::state::process::state;
 use crate::state::replies::{Inbox, Replies, Reply};
 use crate::state::session::Session;
@@ -29,6 +29,9 @@ pub struct Ticket {
     pub sent: u64,
     pub op: u16,
 }
+
+/// A thread that ends leaves answers for which nobody waits. They are dropped when there are more than this.
+const ANSWERS_MANY: usize = 16;
 
 /// How long a waiting thread spins before it sleeps. As long as the driver itself spins for short waits;
 /// a wake-up costs 15 to 40 us in a VM.
@@ -48,7 +51,7 @@ pub extern "C" fn orion_round_trips() -> u64 {
 pub fn wait(s: &'static Session, ticket: Ticket) -> Result<Reply, CUresult> {
     state().attachment.answered.fetch_add(1, Ordering::Relaxed);
     let _whole = Uncancelled::hold();
-    let reply = wait_for_reply(s, ticket)?;
+    let reply = wait_for_reply(s, ticket.op, ticket.sequence)?;
     if s.replies.logs.load(Ordering::Relaxed) != 0 {
         log(&s.replies, thread_slot());
     }
@@ -74,18 +77,22 @@ fn log(replies: &Replies, slot: u16) {
     }
 }
 
-fn wait_for_reply(s: &'static Session, ticket: Ticket) -> Result<Reply, CUresult> {
+/// As [`wait`], of what is no call of the application's. Nobody is told of an error.
+///
+/// # Errors
+/// That of a session that is lost.
+pub fn wait_for_reply(s: &'static Session, op: u16, sequence: u64) -> Result<Reply, CUresult> {
     let slot = thread_slot();
     let mine = s.replies.inbox(slot);
     let _awaited = Awaited::begin(s);
-    let mut slow = Slow::new(ticket.op);
+    let mut slow = Slow::new(op);
     loop {
         let seen = mine.signal.load(Ordering::SeqCst);
-        if let Some(reply) = take(mine, ticket.sequence) {
+        if let Some(reply) = take(mine, sequence) {
             return Ok(reply);
         }
         if let Some(mut reader) = s.replies.reader.try_lock() {
-            let got = read_until(s, &mut reader, slot, ticket.sequence, &mut slow);
+            let got = read_until(s, &mut reader, slot, sequence, &mut slow);
             drop(reader);
             hand_over(s);
             return got.map_err(|end| end.code(s));
@@ -140,14 +147,23 @@ impl Slow {
         let waited = self.since.get_or_insert_with(std::time::Instant::now).elapsed().as_secs() / 5;
         if waited > self.said && environment::var_os("ORION_DEBUG").is_some() {
             self.said = waited;
-            let name = orion_wire::generated::ops::find(self.op).map_or("", |o| o.name);
+            let name = op::name(self.op);
             crate::say!("thread {} waits for {name} ({:#x}) for {} s", thread_slot(), self.op, waited * 5);
         }
     }
 }
 
+/// Whether the answer has been read that nobody waits for, and forgets it.
+pub fn answered(s: &'static Session, sequence: u64) -> bool {
+    take(s.replies.inbox(thread_slot()), sequence).is_some()
+}
+
 fn take(inbox: &Inbox, sequence: u64) -> Option<Reply> {
     let mut replies = inbox.replies.lock();
+    if replies.len() > ANSWERS_MANY {
+        let first = THREAD.with(|t| t.first.get());
+        replies.retain(|(of, _)| *of > first);
+    }
     let at = replies.iter().position(|(s, _)| *s == sequence)?;
     replies.remove(at).map(|(_, reply)| reply)
 }

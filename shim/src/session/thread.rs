@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering;
 use orion_cuda::sys::*;
 use orion_wire::record::THREADS_MAX;
 
+use crate::state::ahead::Ahead;
 use crate::state::process::state;
 use crate::state::session::Session;
 
@@ -20,6 +21,9 @@ pub struct Thread {
     pub sequence: Cell<u64>,
     /// Freed by [`thread_ended`].
     pub buffer: Cell<ManuallyDrop<Vec<u8>>>,
+    pub ahead: Ahead,
+    /// The sequence with which this thread began: answers up to it were another's, who had the slot.
+    pub first: Cell<u64>,
     /// A stream this thread has seen idle, the context that was current, and how many records had been sent then.
     synchronized: Cell<(u64, u64, u64)>,
 }
@@ -32,6 +36,8 @@ thread_local! {
             slot: Cell::new(NO_SLOT),
             sequence: Cell::new(0),
             buffer: Cell::new(ManuallyDrop::new(Vec::new())),
+            ahead: Ahead::new(),
+            first: Cell::new(0),
             synchronized: Cell::new((0, 0, 0)),
         }
     };
@@ -58,6 +64,7 @@ unsafe extern "C" fn thread_ended(slot: *mut libc::c_void) {
     let slot = (slot.addr() - 1) as u16;
     let last = THREAD.with(|t| {
         drop(ManuallyDrop::into_inner(t.buffer.take()));
+        t.ahead.end();
         t.slot.set(NO_SLOT);
         t.sequence.get()
     });
@@ -90,6 +97,7 @@ pub fn thread_slot() -> u16 {
             let sequences = state().threads.slot_sequences.lock();
             t.sequence.set(sequences.get(slot as usize).copied().unwrap_or(0));
             drop(sequences);
+            t.first.set(t.sequence.get());
             t.slot.set(slot);
             expect_end(slot);
         }

@@ -1,6 +1,7 @@
 //! What this process knows, one file a subject. Nothing here sends anything.
 
 pub mod address_map;
+pub mod ahead;
 pub mod array;
 pub mod callback;
 pub mod capture;

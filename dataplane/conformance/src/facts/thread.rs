@@ -4,7 +4,7 @@
 
 use std::ffi::c_void;
 use std::ptr::{null_mut, without_provenance_mut};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Barrier};
 use std::thread;
@@ -25,6 +25,9 @@ facts! { thread:
         a_context_synchronize_with_more_to_come_holds_up_nobody_else,
         a_context_synchronize_covers_a_destroyed_stream,
         a_blocking_copy_holds_up_nobody_else,
+        a_full_queue_holds_up_nobody_else,
+        eight_hundred_launches_wait_for_nobody,
+        a_kernel_hears_the_host_although_the_queue_is_full,
         eight_work_at_once,
         five_thousand_use_it_at_once.alone().not_in_a_crowd("it has threads enough"),
         twenty_thousand_use_it_one_after_the_other.alone().not_in_a_crowd("it has threads enough"),
@@ -423,6 +426,105 @@ fn ending_with_work_in_flight_is_clean(cu: &'static Cuda) -> Verdict {
 /// A thread of which there can be thousands.
 fn small(work: impl FnOnce() -> Verdict + Send + 'static) -> Result<thread::JoinHandle<Verdict>, String> {
     thread::Builder::new().stack_size(128 << 10).spawn(work).map_err(|e| format!("starting a thread: {e}"))
+}
+
+/// More than a GPU's queue holds.
+const MORE_THAN_FIT: u32 = 3000;
+
+/// Launches so many, in a thread of its own that waits in one of them; answers when it does.
+fn fill_queue(cu: &'static Cuda, increment: CUfunction, word: u64, stream: CUstream) -> thread::JoinHandle<Verdict> {
+    let (function, stream) = (increment.addr(), stream.addr());
+    let launched = Arc::new(AtomicU32::new(0));
+    let count = launched.clone();
+    let launches = thread::spawn(move || {
+        use_primary(cu)?;
+        for _ in 0..MORE_THAN_FIT {
+            ok!(cu.launch_on(without_provenance_mut(function), word, without_provenance_mut(stream)));
+            count.fetch_add(1, Ordering::SeqCst);
+        }
+        ok!(cu.cuStreamSynchronize(without_provenance_mut(stream)));
+        Ok(())
+    });
+    let mut seen = 0;
+    while !launches.is_finished() {
+        thread::sleep(Duration::from_millis(100));
+        let now = launched.load(Ordering::SeqCst);
+        if now == seen && now > 0 {
+            break;
+        }
+        seen = now;
+    }
+    launches
+}
+
+/// What the GPU waits for before it goes on with the queue is another thread's to say, in calls of its own.
+fn a_full_queue_holds_up_nobody_else(cu: &'static Cuda) -> Verdict {
+    let (module, increment) = cu.kernel("increment")?;
+    let (stream, other) = (cu.stream()?, cu.stream()?);
+    for by_function in [false, true] {
+        let (word, flag) = (cu.words(&[0])?, cu.words(&[0])?);
+        let gate = match by_function {
+            true => Some(cu.gate(stream)?),
+            false => {
+                ok!(cu.cuStreamWaitValue32_v2(stream, flag, 1, CU_STREAM_WAIT_VALUE_EQ));
+                None
+            }
+        };
+        let launches = fill_queue(cu, increment, word, stream);
+        holds!(!launches.is_finished(), "nothing holds the stream up");
+        let mut seen = 9u32;
+        ok!(cu.cuMemcpyDtoHAsync_v2(as_void(&mut seen), flag, 4, other));
+        ok!(cu.cuStreamSynchronize(other));
+        let fresh = cu.words(&[seen + 1])?;
+        same!(cu.word(fresh)?, 1);
+        match gate {
+            Some(gate) => gate.open(),
+            None => ok!(cu.cuStreamWriteValue32_v2(other, flag, 1, 0)),
+        }
+        launches.join().map_err(|_| "a thread panicked".to_owned())??;
+        same!(cu.word(word)?, MORE_THAN_FIT);
+        [word, flag, fresh].into_iter().try_for_each(|address| cu.free(address))?;
+    }
+    ok!(cu.cuStreamDestroy_v2(other));
+    ok!(cu.cuStreamDestroy_v2(stream));
+    ok!(cu.cuModuleUnload(module));
+    Ok(())
+}
+
+/// Those fit.
+fn eight_hundred_launches_wait_for_nobody(cu: &'static Cuda) -> Verdict {
+    const FIT: u32 = 800;
+    let (module, increment) = cu.kernel("increment")?;
+    let (stream, word) = (cu.stream()?, cu.words(&[0])?);
+    let gate = cu.gate(stream)?;
+    for _ in 0..FIT {
+        ok!(cu.launch_on(increment, word, stream));
+    }
+    gate.open();
+    ok!(cu.cuStreamSynchronize(stream));
+    same!(cu.word(word)?, FIT);
+    ok!(cu.cuStreamDestroy_v2(stream));
+    ok!(cu.cuModuleUnload(module));
+    cu.free(word)
+}
+
+/// What a kernel waits for is in pinned memory, and the thread that writes it makes no call.
+fn a_kernel_hears_the_host_although_the_queue_is_full(cu: &'static Cuda) -> Verdict {
+    let module = cu.module()?;
+    let (converse, increment) = (cu.function(module, "converse")?, cu.function(module, "increment")?);
+    let (stream, word, pinned, mut rounds) = (cu.stream()?, cu.words(&[0])?, cu.pinned(256)?, 1u32);
+    write(pinned, [0u8; 256]);
+    let mut device = pinned.addr() as u64;
+    ok!(cu.launch(converse, 1, 1, stream, &mut [as_void(&mut device), as_void(&mut rounds)]));
+    let launches = fill_queue(cu, increment, word, stream);
+    holds!(!launches.is_finished(), "nothing holds the stream up");
+    write(pinned.wrapping_byte_add(68), 101u32);
+    launches.join().map_err(|_| "a thread panicked".to_owned())??;
+    same!((cu.word(word)?, read::<u32>(pinned.wrapping_byte_add(128))), (MORE_THAN_FIT, 1));
+    ok!(cu.cuStreamDestroy_v2(stream));
+    ok!(cu.cuModuleUnload(module));
+    ok!(cu.cuMemFreeHost(pinned));
+    cu.free(word)
 }
 
 fn five_thousand_use_it_at_once(cu: &'static Cuda) -> Verdict {

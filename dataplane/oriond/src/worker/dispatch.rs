@@ -9,7 +9,7 @@ use orion_wire::message::log::LogAsk;
 use orion_wire::record::{Header, op};
 use orion_wire::{Fault, Reader};
 
-use crate::worker::calls::{activity, copy, execution, generated, host_memory};
+use crate::worker::calls::{activity, copy, execution, generated, host_memory, stream};
 use crate::worker::outcome::{Handled, Outcome, Stop};
 use crate::worker::session::{Session, in_step};
 
@@ -37,6 +37,7 @@ pub fn dispatch(s: &mut Session, header: &Header, body: &[u8], reply: &mut Vec<u
         op::COPY_OUT => copy::copy_out(s, header, r),
         op::COPY_OUT_INLINE => copy::copy_out_inline(s, header, r),
         op::COPY_3D => copy::copy_3d(s, header, r),
+        op::STREAM_MARK => stream::mark(s, header, r),
         op::PING => {
             Ping::decode(&mut r)?;
             Ok(Outcome::Done(CUDA_SUCCESS))

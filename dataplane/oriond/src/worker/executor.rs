@@ -23,6 +23,10 @@ const GATE_LOOK: Duration = Duration::from_millis(5);
 /// starve one that waits, nor hold on to what another freed.
 const ASK_AFTER: u32 = 32;
 
+/// How often streams are asked how far they have come while there is nothing else to do. Who waits for it has hundreds
+/// of kernels ahead in the stream, which last longer.
+const MARK_LOOK: Duration = Duration::from_micros(200);
+
 /// The executor: pops, executes, and between commands asks the device about parked calls.
 pub fn run(s: &mut Session, mut commands: Consumer) -> Result<(), Fault> {
     let spin = Spin::adaptive(IDLE_SPIN);
@@ -43,9 +47,8 @@ pub fn run(s: &mut Session, mut commands: Consumer) -> Result<(), Fault> {
         if let Some(header) = next {
             take(s, &mut commands, &header, &mut body, &mut reply)?;
             since_asked += 1;
-            let waits =
-                s.has_parked() || s.has_lent() || s.in_step.wanted() || s.unasked.any() || freeing::has_freed(s);
-            if since_asked < ASK_AFTER || !waits {
+            let waits = s.has_parked() || s.has_lent() || s.in_step.wanted() || s.unasked.any();
+            if since_asked < ASK_AFTER || !waits && !s.has_marks() && !freeing::has_freed(s) {
                 continue;
             }
         }
@@ -56,6 +59,7 @@ pub fn run(s: &mut Session, mut commands: Consumer) -> Result<(), Fault> {
         s.captures.rest(s.driver);
         freeing::release_fenced(s);
         let again = in_step::look(s);
+        s.poll_marks()?;
         if is_full {
             s.flush_ranges()?;
         }
@@ -69,7 +73,7 @@ pub fn run(s: &mut Session, mut commands: Consumer) -> Result<(), Fault> {
         }
         // More commands may lie in the ring, and whoever waits for news would not count them as such.
         if next.is_none() {
-            rest(s, &mut commands, spin, again);
+            rest(s, &mut commands, spin, again)?;
         }
     }
 }
@@ -134,17 +138,19 @@ fn ask(
     Ok(())
 }
 
-/// Waits for news: nothing is to be done, unless what was freed, or memory kept in step, is to be looked at again.
-fn rest(s: &mut Session, commands: &mut Consumer, spin: Spin, again: Option<Again>) {
+/// Waits for news: nothing is to be done, unless what was freed, memory kept in step or a mark is to be looked at
+/// again.
+fn rest(s: &mut Session, commands: &mut Consumer, spin: Spin, again: Option<Again>) -> Result<(), Fault> {
     let spin_briefly = Spin { budget: Duration::from_micros(50), ..spin };
     let idle = Instant::now();
     if freeing::has_freed(s) {
         // The device is busy: look again in a moment, or when a command comes.
         if !spin_briefly.until(|| commands.has_news() != Ok(false)) {
-            commands.sleep(again.map_or(Duration::from_millis(1), |a| a.within));
+            let moment = if s.has_marks() { MARK_LOOK } else { Duration::from_millis(1) };
+            commands.sleep(again.map_or(moment, |a| a.within));
         }
         s.stats.idled(idle, 0, false);
-        return;
+        return Ok(());
     }
     if let Some(again) = again {
         let news = if again.may_sleep { spin_briefly } else { Spin { budget: again.within, ..spin_briefly } };
@@ -153,7 +159,24 @@ fn rest(s: &mut Session, commands: &mut Consumer, spin: Spin, again: Option<Agai
             commands.sleep(again.within);
         }
         s.stats.idled(idle, 0, false);
-        return;
+        return Ok(());
+    }
+    while s.has_marks() {
+        // As without them, but in pieces.
+        let piece = Spin { budget: MARK_LOOK, ..spin };
+        if piece.until(|| commands.has_news() != Ok(false)) {
+            s.stats.idled(idle, 0, false);
+            return Ok(());
+        }
+        if idle.elapsed() > IDLE_SPIN || s.divides_time() || !load::core_is_free(Instant::now()) {
+            commands.sleep(MARK_LOOK);
+        }
+        s.poll_marks()?;
+        if s.divides_time() {
+            // There is more to look at.
+            s.stats.idled(idle, 0, false);
+            return Ok(());
+        }
     }
     s.show_usage(idle);
     let (mut looks, mut slept) = (0, false);
@@ -170,6 +193,7 @@ fn rest(s: &mut Session, commands: &mut Consumer, spin: Spin, again: Option<Agai
         }
     }
     s.stats.idled(idle, looks, slept);
+    Ok(())
 }
 
 /// How the device is asked about what is waited for: again and again while a core is free for that, else ever more

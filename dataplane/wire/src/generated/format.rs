@@ -35,7 +35,7 @@ const FILES: &[u64] = &[
     // dataplane/wire/src/pages.rs
     0xe0874bf9763e5c9f,
     // dataplane/wire/src/record.rs
-    0xf388b2866feae0b2,
+    0x10552613f432b45d,
     // dataplane/wire/src/refusal.rs
     0x686495dbdfbf12ef,
     // dataplane/wire/src/reserve.rs

@@ -3,6 +3,7 @@
 use crate::generated::ops;
 use crate::message::declare::messages;
 use crate::message::field::{Existing, STREAM};
+use crate::record::op;
 
 messages! {
     command StreamDestroy(ops::CU_STREAM_DESTROY_V2) {
@@ -14,6 +15,12 @@ messages! {
     }
 
     command StreamSynchronize(ops::CU_STREAM_SYNCHRONIZE) {
+        stream: Existing<STREAM>,
+    }
+
+    /// Answered once the stream has done what it had been given by then, or may have. No wait for the stream: what the
+    /// device has written need not be there.
+    command StreamMark(op::STREAM_MARK) {
         stream: Existing<STREAM>,
     }
 

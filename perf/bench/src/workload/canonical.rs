@@ -8,8 +8,9 @@ use crate::report::{Better, Sample};
 use crate::timing::Times;
 use crate::workload::stub::Parameters;
 
-/// Launches between two synchronisations, which are not counted: few enough for the command ring to hold them all.
-const BATCH: u32 = 1000;
+/// Launches between two synchronisations, which are not counted: few enough for the command ring to hold them all,
+/// and for nobody to wait for the GPU.
+const BATCH: u32 = 800;
 
 /// Round trips for half of the time, launches for the other half.
 pub fn measure(library: &Path, seconds: f64) -> Result<Vec<Sample>, String> {

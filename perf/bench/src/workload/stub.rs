@@ -25,6 +25,8 @@ pub const SYMBOLS: [&str; 7] = [
 ];
 
 const SMALL_COPY_BYTES: usize = 1024;
+/// Between two drains: more would wait for the GPU.
+const LAUNCHES: u32 = 800;
 
 /// Eight pointers and the array of their addresses, as the kernel `eight` takes them.
 pub struct Parameters {
@@ -66,7 +68,7 @@ pub fn measure(library: &Path, batches: u32) -> Result<Vec<Sample>, String> {
     let (stream, function, mut block) = (gpu.stream()?, gpu.function("bytes256")?, [7u64; 32]);
     let mut parameters = [from_mut(&mut block).cast()];
     let launch = || gpu.launch(function, stream, &mut parameters);
-    timer.visit("cuLaunchKernel, 256 bytes in one parameter", 1000, launch, || gpu.synchronize(stream))?;
+    timer.visit("cuLaunchKernel, 256 bytes in one parameter", LAUNCHES, launch, || gpu.synchronize(stream))?;
     launch_with_cluster(&gpu, stream, function, &mut parameters, &mut timer)?;
     besides(&gpu, stream, &mut timer)?;
     Ok(timer.samples)
@@ -106,7 +108,7 @@ fn launch_with_cluster(
         ok!(gpu.cu, cuLaunchKernelEx(&raw const config, function, parameters.as_mut_ptr(), null_mut()));
         Ok(())
     };
-    timer.visit("cuLaunchKernelEx with a cluster", 1000, launch, || gpu.synchronize(stream))
+    timer.visit("cuLaunchKernelEx with a cluster", LAUNCHES, launch, || gpu.synchronize(stream))
 }
 
 /// What frameworks call most after those, in the steps of training and generation.
@@ -182,7 +184,7 @@ fn each(gpu: &Gpu, visitor: &mut impl Visitor) -> Result<(), String> {
     };
     visitor.visit("cuStreamIsCapturing", 1000, &mut is_capturing, idle)?;
     let (function, mut parameters) = (gpu.function("eight")?, Parameters::new());
-    visitor.visit("cuLaunchKernel", 1000, || gpu.launch(function, stream, parameters.pointers()), drain)?;
+    visitor.visit("cuLaunchKernel", LAUNCHES, || gpu.launch(function, stream, parameters.pointers()), drain)?;
     let (to, from) = (gpu.alloc(SMALL_COPY_BYTES)?, vec![7u8; SMALL_COPY_BYTES]);
     let mut copy = || {
         ok!(cu, cuMemcpyHtoDAsync_v2(to, from.as_ptr().cast(), from.len(), stream));

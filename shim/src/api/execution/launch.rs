@@ -17,6 +17,7 @@ use orion_wire::message::occupancy::{Blocks, Question};
 use crate::answer::{code, write};
 use crate::objects::function::{Parameters, current_device, function, set_cache_config};
 use crate::objects::module::module_of;
+use crate::session::ahead;
 use crate::session::attached::session;
 use crate::session::call::{InPlace, call, send_with, start_with};
 use crate::session::reply::{Ticket, wait};
@@ -152,11 +153,16 @@ pub(super) unsafe fn launch(
     if fits && accepted && !crate::objects::stream::is_elsewhere(stream, ctx) {
         return match send_with(s, LaunchKernel::OP, ctx, 0, len, fill) {
             Ok(_) if launches_block() => after_blocking_launch(stream),
-            Ok(_) => crate::session::call::settle(),
+            Ok(_) => {
+                ahead::queued(stream);
+                crate::session::call::settle()
+            }
             Err(code) => code,
         };
     }
-    launch_and_wait(s, f, ctx, stream, question, |op| start_with(s, op, len, fill))
+    let code = launch_and_wait(s, f, ctx, stream, question, |op| start_with(s, op, len, fill));
+    ahead::queued(stream);
+    code
 }
 
 /// `cuLaunch` launches with what the last launch had, where nothing else is set.

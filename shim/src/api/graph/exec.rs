@@ -26,6 +26,7 @@ use crate::memory::graph_launches::{bring_in, note_copies};
 use crate::memory::in_step;
 use crate::objects::capture;
 use crate::objects::graph::{Spare, graph_name, named, node_name};
+use crate::session::ahead;
 use crate::session::attached::session;
 use crate::session::call::{call, call_any, post, post_sealed, start_sealed, try_post};
 use crate::session::reply::wait;
@@ -263,6 +264,7 @@ pub unsafe fn cuGraphLaunch(exec: CUgraphExec, stream: CUstream) -> CUresult {
         under_way.bring_out(s);
         Ok(())
     })();
+    ahead::queued(stream);
     code(answer)
 }
 

@@ -5,7 +5,7 @@
 use orion_cuda::sys::*;
 use orion_wire::Reader;
 use orion_wire::handle::Kind;
-use orion_wire::message::stream::{StreamDestroy, StreamQuery, StreamSynchronize, StreamSynchronizeReply};
+use orion_wire::message::stream::{StreamDestroy, StreamMark, StreamQuery, StreamSynchronize, StreamSynchronizeReply};
 use orion_wire::record::Header;
 
 use crate::worker::outcome::{Handled, Outcome};
@@ -37,6 +37,20 @@ pub fn cuStreamQuery(s: &mut Session, header: &Header, mut r: Reader<'_>, _reply
         s.flush_ranges()?;
     }
     Ok(Outcome::Done(code))
+}
+
+/// A client asks how far a stream has come, so that it has no more ahead of it than the GPU's queue holds.
+pub fn mark(s: &mut Session, header: &Header, mut r: Reader<'_>) -> Handled {
+    let word = StreamMark::decode(&mut r)?.stream.0;
+    // Who posts it learns nothing.
+    if header.sequence == 0 {
+        return Ok(Outcome::Done(CUDA_SUCCESS));
+    }
+    let stream = s.plain_stream(word, header.thread)?;
+    match s.answers_when_passed(header, stream) {
+        true => Ok(Outcome::Parked),
+        false => Ok(Outcome::Done(CUDA_SUCCESS)),
+    }
 }
 
 /// Streams with work waiting are remembered no longer.

@@ -152,6 +152,7 @@ impl Session {
         self.lent.retain(|((context, _), _)| *context != word);
         self.orphaned.retain(|event| event.0 != word);
         self.parked.iter_mut().for_each(|parked| parked.earlier.retain(|event| event.0 != word));
+        self.forget_marks_of(word);
         self.gate_forgets(word);
         if let Some(fence) = self.host_memory.fence() {
             fence.events.retain(|event| event.0 != word);

@@ -14,6 +14,7 @@ mod gating;
 mod handles;
 pub mod in_step;
 mod lending;
+mod marks;
 mod metering;
 mod parking;
 pub mod reach;
@@ -56,6 +57,7 @@ use crate::worker::state::green::Greens;
 use crate::worker::state::in_step::{InStep, Unasked};
 use crate::worker::state::lent::Lent;
 use crate::worker::state::links::Links;
+use crate::worker::state::marks::Mark;
 use crate::worker::state::objects::Objects;
 use crate::worker::state::pinned::Pinned;
 use crate::worker::state::retired::Retired;
@@ -161,6 +163,7 @@ pub struct Session {
     parked: Vec<Parked>,
     /// Events, each in a context, behind what streams had queued when they were destroyed.
     orphaned: Vec<Rc<SpareEvent>>,
+    marks: Vec<Mark>,
     /// When a fence was last refused, counted in commands.
     fence_refused_at: u64,
     /// What the client lent to copies that may still be reading it, until the event.
@@ -282,6 +285,7 @@ impl Session {
             latched: Vec::new(),
             parked: Vec::new(),
             orphaned: Vec::new(),
+            marks: Vec::new(),
             fence_refused_at: u64::MAX,
             lent: VecDeque::new(),
             spare_events: HashMap::new(),

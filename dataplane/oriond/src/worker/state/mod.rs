@@ -11,6 +11,7 @@ pub mod in_step;
 pub mod ledger;
 pub mod lent;
 pub mod links;
+pub mod marks;
 pub mod objects;
 pub mod pinned;
 pub mod preemptor;

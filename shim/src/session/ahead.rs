@@ -1,0 +1,111 @@
+//! How much a thread has ahead in a stream.
+//!
+//! A GPU's queue holds about a thousand launches, and the next one waits in the driver: natively that thread alone. The
+//! worker executes the commands of all threads, and would wait there with all of them, although another thread's may
+//! be what the GPU is waiting for (a stream's write that a wait in another stream is for; the word that opens a host
+//! function). So a thread has the worker tell it how far a stream has come, and waits here, a little before the queue
+//! is full: natively it would wait a little later.
+
+use std::collections::VecDeque;
+use std::mem::ManuallyDrop;
+
+use orion_cuda::sys::*;
+use orion_transport::thread::Uncancelled;
+use orion_wire::message::field::Existing;
+use orion_wire::message::stream::StreamMark;
+
+use crate::session::attached::session;
+use crate::session::call::start;
+use crate::session::reply::{answered, wait_for_reply};
+use crate::session::thread::THREAD;
+use crate::state::ahead::{Ahead, Key, OfStream};
+use crate::state::context;
+use crate::state::process::state;
+
+/// So many commands lie between two marks,
+const STEP: u32 = 96;
+/// and so many marks ahead of what a stream has done. Nobody waits for 864 commands, and none goes with more than 960
+/// and their marks ahead, which a queue of 1024 holds.
+const MARKS: usize = 9;
+/// A thread with work under way in more streams has that in the others uncounted.
+const STREAMS: usize = 128;
+
+#[inline]
+fn count(ahead: &Ahead, key: Key, stream: CUstream) {
+    let count = ahead.since_mark.get() + 1;
+    if ahead.last.get() == key && count < STEP {
+        ahead.since_mark.set(count);
+        return;
+    }
+    count_rarely(ahead, key, stream);
+}
+
+#[cold]
+#[inline(never)]
+fn count_rarely(ahead: &Ahead, key: Key, stream: CUstream) {
+    let mut streams = ManuallyDrop::into_inner(ahead.streams.take());
+    let last = ahead.last.get();
+    if let Some(one) = streams.iter_mut().find(|one| one.key == last) {
+        one.since_mark = ahead.since_mark.get();
+    }
+    let at = streams.iter().position(|one| one.key == key).or_else(|| add(&mut streams, key));
+    if let Some(at) = at {
+        let one = &mut streams[at];
+        one.since_mark += 1;
+        if one.since_mark >= STEP {
+            one.since_mark = 0;
+            mark(one, stream);
+        }
+        ahead.last.set(key);
+        ahead.since_mark.set(one.since_mark);
+    }
+    ahead.streams.set(ManuallyDrop::new(streams));
+}
+
+/// In place of one that has nothing ahead, if there are many.
+fn add(streams: &mut Vec<OfStream>, key: Key) -> Option<usize> {
+    if streams.len() >= STREAMS {
+        streams.iter_mut().for_each(forget_what_is_passed);
+        let idle = streams.iter().position(|one| one.marks.is_empty())?;
+        streams.swap_remove(idle);
+    }
+    streams.push(OfStream { key, since_mark: 0, marks: VecDeque::new() });
+    Some(streams.len() - 1)
+}
+
+fn mark(of: &mut OfStream, stream: CUstream) {
+    let Ok(s) = session() else { return };
+    let _whole = Uncancelled::hold();
+    if of.marks.len() >= MARKS
+        && let Some((s, oldest)) = of.marks.pop_front()
+    {
+        // What is wrong with the stream or the session is told by the calls that are about it.
+        let _ = wait_for_reply(s, StreamMark::OP, oldest);
+        forget_what_is_passed(of);
+    }
+    if let Ok(ticket) = start(s, StreamMark::OP, |w| StreamMark { stream: Existing(stream as u64) }.encode(w)) {
+        of.marks.push_back((s, ticket.sequence));
+    }
+}
+
+fn forget_what_is_passed(of: &mut OfStream) {
+    while of.marks.front().is_some_and(|(s, oldest)| answered(s, *oldest)) {
+        of.marks.pop_front();
+    }
+}
+
+/// The calling thread has given a stream something to do. Waits while that stream has about as much ahead as the GPU's
+/// queue holds.
+#[inline]
+pub fn queued(stream: CUstream) {
+    // What is captured does not run, and a mark in a stream that joins would be part of the graph.
+    if state().captures.any_open() {
+        return;
+    }
+    let key = match stream as u64 {
+        0 | 1 => (0, context::current()),
+        2 => (2, context::current()),
+        handle => (handle, 0),
+    };
+    THREAD.with(|t| count(&t.ahead, key, stream));
+}
