@@ -1,4 +1,4 @@
-//! Programs nobody would write answer the same on the software GPU alone and through Orion: `perf/suite/differ.py`.
+//! The suite's programs that need no GPU, on the software GPU alone and through Orion: `perf/suite`.
 
 #[allow(dead_code, reason = "what other tests need of it")]
 mod orion;
@@ -8,14 +8,25 @@ use std::process::Command;
 
 #[test]
 fn random_programs_answer_the_same_alone_and_through_orion() {
+    compares("differ.py", &["--known", "--seeds", "40", "--steps", "400"]);
+}
+
+/// A GPU's queue and no more, and the calls of other threads are made meanwhile.
+#[test]
+fn a_stream_takes_what_a_queue_holds_and_others_go_on() {
+    compares("ahead.py", &[]);
+}
+
+fn compares(script: &str, options: &[&str]) {
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let folder = std::env::temp_dir().join(format!("orion-differ-{}", std::process::id()));
+    let folder = std::env::temp_dir().join(format!("orion-{script}-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a new folder");
     let alone = orion::built().join("liborion_soft.so");
     std::os::unix::fs::symlink(alone, folder.join("libcuda.so.1")).expect("a link in a new folder");
     let output = Command::new("python3")
-        .arg(repository.join("perf/suite/differ.py"))
-        .args(["--known", "--seeds", "40", "--steps", "400", "--orion-args=--software-gpu", "--native-lib"])
+        .arg(repository.join("perf/suite").join(script))
+        .args(options)
+        .args(["--orion-args=--software-gpu", "--native-lib"])
         .arg(&folder)
         .arg("--orion-run")
         .arg(orion::built().join("orion-run"))

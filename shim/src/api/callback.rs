@@ -11,13 +11,15 @@ use orion_wire::message::field::{CallbackId, Existing};
 
 use crate::objects::callback::will_be_served;
 use crate::objects::capture::check_stream;
+use crate::session::ahead;
 use crate::session::attached::session;
 use crate::session::call::post;
 use crate::state::callback::Function;
 use crate::state::process::state;
 
 /// Posts the command that enqueues a host function.
-fn enqueue(op: u16, encode: impl FnOnce(&mut Vec<u8>)) -> CUresult {
+fn enqueue(stream: CUstream, op: u16, encode: impl FnOnce(&mut Vec<u8>)) -> CUresult {
+    ahead::queued(stream);
     // What is captured runs once a launch, or never.
     if state().captures.any_open() {
         state().callbacks.note_in_graph();
@@ -41,7 +43,7 @@ pub unsafe fn cuLaunchHostFunc(stream: CUstream, function: CUhostFn, data: *mut 
     let kept = state().captures.any_open();
     let number = state().callbacks.register(Function::Host(function), data, kept);
     let q = LaunchHostFunc { stream: Existing(stream as u64), function: CallbackId(number), kept };
-    enqueue(LaunchHostFunc::OP, |w| q.encode(w))
+    enqueue(stream, LaunchHostFunc::OP, |w| q.encode(w))
 }
 
 /// # Safety
@@ -61,5 +63,5 @@ pub unsafe fn cuStreamAddCallback(
     }
     let number = state().callbacks.register(Function::Stream(function, stream as usize), data, false);
     let q = StreamAddCallback { stream: Existing(stream as u64), function: CallbackId(number), flags };
-    enqueue(StreamAddCallback::OP, |w| q.encode(w))
+    enqueue(stream, StreamAddCallback::OP, |w| q.encode(w))
 }

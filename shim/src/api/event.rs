@@ -12,6 +12,7 @@ use crate::answer::write;
 use crate::objects::event::check;
 use crate::objects::stream;
 use crate::objects::synchronize::{Awaited, query, synchronize};
+use crate::session::ahead;
 use crate::session::attached::session;
 use crate::session::call::{call, post};
 use crate::state::context;
@@ -38,6 +39,7 @@ fn is_elsewhere(event: CUevent, stream: CUstream) -> bool {
 /// Without waiting, unless the driver may refuse it, or another process may act on it: what that one waits for has to
 /// have reached the driver when the call returns, for the two are told of each other by other ways.
 fn record(op: u16, event: CUevent, stream: CUstream, encode: impl FnOnce(&mut Vec<u8>)) -> CUresult {
+    ahead::queued(stream);
     match is_elsewhere(event, stream) || state().events.is_shared(event) {
         false => post(op, encode),
         true => call(op, encode, |_| Ok(())).err().unwrap_or(CUDA_SUCCESS),

@@ -9,7 +9,6 @@ use orion_wire::message::calls;
 use crate::memory::copy::{is_known, post_or_call};
 use crate::memory::{host_memory, in_step};
 use crate::objects::synchronize;
-use crate::session::ahead;
 use crate::session::attached::session;
 use crate::session::context::needs_context;
 use crate::state::context;
@@ -31,11 +30,7 @@ fn memset(
     stream: CUstream,
     encode: impl FnOnce(&mut Vec<u8>),
 ) -> CUresult {
-    crate::objects::stream::in_context_of(stream, || {
-        let code = memset_here(op, to, bytes, align, encode);
-        ahead::queued(stream);
-        code
-    })
+    crate::objects::stream::in_context_of(stream, || memset_here(op, to, bytes, align, encode))
 }
 
 fn memset_here(op: u16, to: CUdeviceptr, bytes: usize, align: u64, encode: impl FnOnce(&mut Vec<u8>)) -> CUresult {

@@ -16,6 +16,7 @@ use crate::objects::event::check;
 use crate::objects::stream::{clamped, find, find_own, stream_id};
 use crate::objects::synchronize::{Awaited, query, stream, synchronize};
 use crate::report::refuse;
+use crate::session::ahead;
 use crate::session::attached::session;
 use crate::session::call::{call, post};
 use crate::session::route::{self, Key};
@@ -47,6 +48,7 @@ pub unsafe fn cuStreamWaitEvent(stream: CUstream, event: CUevent, flags: u32) ->
         Ok(()) => {
             let q = calls::cuStreamWaitEvent { hStream: stream as u64, hEvent: event as u64, Flags: flags };
             let op = calls::cuStreamWaitEvent::OP;
+            ahead::queued(stream);
             match state().events.is_shared(event) {
                 false => post(op, |w| q.encode(w)),
                 // The other process may record it again.

@@ -8,6 +8,7 @@ use orion_wire::message::address::ClaimedDevice;
 use orion_wire::message::calls;
 
 use crate::memory::in_step::{before_flag, before_launch, note, note_words};
+use crate::session::ahead;
 use crate::session::attached::session;
 use crate::session::call::post;
 
@@ -33,6 +34,7 @@ macro_rules! one_value {
         /// None beyond the C ABI.
         pub unsafe fn $name(stream: CUstream, addr: CUdeviceptr, value: $value, flags: u32) -> CUresult {
             let q = calls::$name { stream: stream as u64, addr: ClaimedDevice::new(addr), value, flags };
+            ahead::queued(stream);
             one(addr, size_of::<$value>(), u64::from(value), calls::$name::OP, |w| q.encode(w))
         }
     )*};
@@ -89,6 +91,7 @@ macro_rules! several_values {
                 Err(code) => return code,
             };
             let q = calls::$name { stream: stream as u64, count, paramArray: sent_paramArray, flags };
+            ahead::queued(stream);
             post(calls::$name::OP, |w| q.encode(w))
         }
     )*};

@@ -3,6 +3,7 @@
 use orion_cuda::sys::*;
 use orion_wire::handle::{Handle, Kind};
 
+use crate::session::ahead;
 use crate::session::attached::session;
 use crate::state::context;
 use crate::state::process::state;
@@ -41,12 +42,16 @@ pub fn find_own(stream: CUstream) -> Result<&'static Stream, CUresult> {
 /// Work on a stream of the application's own belongs to that stream's context, also in a thread without a current
 /// one; PyTorch's backward threads rely on it.
 pub fn in_context_of(stream: CUstream, f: impl FnOnce() -> CUresult) -> CUresult {
+    let give = || {
+        ahead::queued(stream);
+        f()
+    };
     if context::current() != 0 || (stream as u64) <= 2 {
-        return f();
+        return give();
     }
     match state().streams.table.get(Handle(stream as u64)) {
-        Some(s) => crate::session::context::with_current(s.context, f),
-        None => f(),
+        Some(s) => crate::session::context::with_current(s.context, give),
+        None => give(),
     }
 }
 

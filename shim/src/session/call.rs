@@ -21,7 +21,7 @@ use orion_wire::{Fault, Reader, Writer};
 use crate::session::attached::session;
 use crate::session::lost::{SESSION_LOST, broken};
 use crate::session::poison;
-use crate::session::reply::{Ticket, wait};
+use crate::session::reply::{Ticket, read_what_has_come, wait};
 use crate::session::thread::{NO_SLOT, THREAD, thread_slot, too_many_threads};
 use crate::state::process::state;
 use crate::state::session::Session;
@@ -268,6 +268,7 @@ pub fn send_with(
                 };
                 if !there {
                     drop(producer);
+                    read_what_has_come(s)?;
                     // The lock is not fair: somebody who sleeps for it needs a moment to wake up.
                     std::thread::sleep(Duration::from_micros(50));
                     producer = s.sender.lock();

@@ -12,7 +12,7 @@ use orion_ring::futex::{self, Among};
 use orion_ring::{Consumer, Spin};
 use orion_transport::environment;
 use orion_transport::thread::Uncancelled;
-use orion_wire::record::op;
+use orion_wire::record::{Header, op};
 
 use crate::session::lost::{broken, lost_now};
 use crate::session::poison;
@@ -184,6 +184,52 @@ impl End {
     }
 }
 
+/// The record whose header was seen; nothing if it is no reply.
+fn read(s: &'static Session, reader: &mut Consumer, header: &Header) -> Result<Option<Reply>, End> {
+    let mut body = Vec::new();
+    reader.body(header, &mut body);
+    reader.consume(header.size as usize);
+    match header.op {
+        op::HEAP_WRITTEN => return Ok(None),
+        op::LOG if header.sequence == 0 => {
+            s.replies.keep_log(header.thread, header.context, &body).map_err(|fault| End::Broken(fault.0))?;
+            return Ok(None);
+        }
+        _ => {}
+    }
+    Ok(Some(Reply { result: header.context as CUresult, events: (header.context >> 32) as u32, body }))
+}
+
+fn deliver(s: &'static Session, header: &Header, reply: Reply) {
+    let inbox = s.replies.inbox(header.thread);
+    inbox.replies.lock().push_back((header.sequence, reply));
+    inbox.signal.fetch_add(1, Ordering::SeqCst);
+    futex::wake(&inbox.signal, Among::Threads);
+}
+
+/// Reads what has come, if nobody does. Who waits for room to send does: the worker may be waiting for room to answer
+/// what nobody waits for.
+///
+/// # Errors
+/// That of a session whose worker breaks the rules.
+pub fn read_what_has_come(s: &'static Session) -> Result<(), CUresult> {
+    let Some(mut reader) = s.replies.reader.try_lock() else { return Ok(()) };
+    let end = loop {
+        match reader.next() {
+            Ok(Some(header)) => match read(s, &mut reader, &header) {
+                Ok(Some(reply)) => deliver(s, &header, reply),
+                Ok(None) => {}
+                Err(end) => break Some(end),
+            },
+            Ok(None) => break None,
+            Err(fault) => break Some(End::Broken(fault.0)),
+        }
+    };
+    drop(reader);
+    hand_over(s);
+    end.map_or(Ok(()), |end| Err(end.code(s)))
+}
+
 /// Reads the reply ring until our own reply comes; the others' are delivered on the way.
 fn read_until(
     s: &'static Session,
@@ -199,27 +245,11 @@ fn read_until(
     loop {
         match reader.next() {
             Ok(Some(header)) => {
-                let mut body = Vec::new();
-                reader.body(&header, &mut body);
-                reader.consume(header.size as usize);
-                match header.op {
-                    op::HEAP_WRITTEN => continue,
-                    op::LOG if header.sequence == 0 => {
-                        s.replies
-                            .keep_log(header.thread, header.context, &body)
-                            .map_err(|fault| End::Broken(fault.0))?;
-                        continue;
-                    }
-                    _ => {}
-                }
-                let reply = Reply { result: header.context as CUresult, events: (header.context >> 32) as u32, body };
+                let Some(reply) = read(s, reader, &header)? else { continue };
                 if header.thread == slot && header.sequence == sequence {
                     return Ok(reply);
                 }
-                let inbox = s.replies.inbox(header.thread);
-                inbox.replies.lock().push_back((header.sequence, reply));
-                inbox.signal.fetch_add(1, Ordering::SeqCst);
-                futex::wake(&inbox.signal, Among::Threads);
+                deliver(s, &header, reply);
             }
             Ok(None) => {
                 let news = reply_spin().until(|| reader.has_news() != Ok(false));

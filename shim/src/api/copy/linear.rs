@@ -27,7 +27,6 @@ use crate::memory::reading::Reading;
 use crate::memory::staging::Staging;
 use crate::memory::{host_memory, in_step};
 use crate::objects::{capture, synchronize};
-use crate::session::ahead;
 use crate::session::attached::session;
 use crate::session::call::{call, post, post_sealed, start, start_sealed, try_post};
 use crate::session::context::needs_context;
@@ -81,12 +80,8 @@ pub fn is_allocation_known(address: u64, bytes: usize) -> Result<bool, CUresult>
 /// # Safety
 /// `from` has `bytes` readable bytes.
 unsafe fn copy_in(to: CUdeviceptr, from: *const u8, bytes: usize, stream: CUstream, synchronous: bool) -> CUresult {
-    crate::objects::stream::in_context_of(stream, || {
-        // SAFETY: the caller's promise.
-        let code = unsafe { copy_in_here(to, from, bytes, stream, synchronous) };
-        ahead::queued(stream);
-        code
-    })
+    // SAFETY: the caller's promise.
+    crate::objects::stream::in_context_of(stream, || unsafe { copy_in_here(to, from, bytes, stream, synchronous) })
 }
 
 /// As above, in a context.

@@ -1,0 +1,186 @@
+#!/usr/bin/env python3
+"""How much a stream takes before the next call waits, and whether other threads go on: natively and through Orion.
+
+    python3 perf/suite/ahead.py                              # native, shm and tcp
+    python3 perf/suite/ahead.py --modes native               # the GPU's own queue
+
+A host function holds a stream up while a thread gives it more and more to do of one kind. `fit` is how many it had
+given when nothing more went, or that all did. Then another thread copies to the host and waits for that, in a stream of
+its own: `others go on` says whether it got there within two seconds. Exits 1 if they do in the first mode and not in
+another, or if fewer than 800 fit somewhere (400 launches with an event each). Needs no PyTorch.
+"""
+
+import argparse
+import ctypes
+import os
+import shlex
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import run
+
+MOST = 4000
+#: Nobody waits for so many things, of which one kind is two.
+LEAST = 800
+TWO = "launch and record"
+STUCK_S = 0.5
+OTHERS_S = 2
+PTX = b""".version 7.0
+.target sm_75
+.address_size 64
+.visible .entry few(.param .u64 word) { ret; }
+.visible .entry many(.param .align 8 .b8 words[4000]) { ret; }
+"""
+HOST_FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+
+class Gpu:
+    """A device's primary context, by the driver's API."""
+
+    def __init__(self):
+        self.cu = ctypes.CDLL("libcuda.so.1")
+        self.context = ctypes.c_void_p()
+        self("cuInit", 0)
+        self("cuDevicePrimaryCtxRetain", ctypes.byref(self.context), 0)
+        self.enter()
+        self.module = ctypes.c_void_p()
+        self("cuModuleLoadData", ctypes.byref(self.module), PTX)
+
+    def __call__(self, name, *arguments):
+        code = getattr(self.cu, name)(*arguments)
+        if code:
+            raise RuntimeError(f"{name} answered {code}")
+
+    def enter(self):
+        """Makes it current to the calling thread."""
+        self("cuCtxSetCurrent", self.context)
+
+    def function(self, name):
+        found = ctypes.c_void_p()
+        self("cuModuleGetFunction", ctypes.byref(found), self.module, name)
+        return found
+
+    def stream(self):
+        made = ctypes.c_void_p()
+        self("cuStreamCreate", ctypes.byref(made), 1)
+        return made
+
+    def memory(self, nbytes):
+        address = ctypes.c_uint64()
+        self("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(nbytes))
+        return address
+
+
+def kinds(gpu, stream):
+    """What gives the stream one more thing to do, by name."""
+    few, many, memory = gpu.function(b"few"), gpu.function(b"many"), gpu.memory(4096)
+    parameter, block = ctypes.c_uint64(memory.value), (ctypes.c_ubyte * 4000)()
+    event, nothing = ctypes.c_void_p(), HOST_FUNCTION(lambda _: None)
+    gpu("cuEventCreate", ctypes.byref(event), 2)
+
+    def launch(function, value):
+        given = (ctypes.c_void_p * 1)(ctypes.cast(ctypes.byref(value), ctypes.c_void_p))
+        gpu("cuLaunchKernel", function, 1, 1, 1, 1, 1, 1, 0, stream, given, None)
+
+    def record():
+        gpu("cuEventRecord", event, stream)
+
+    def launch_and_record():
+        launch(few, parameter)
+        record()
+
+    return {
+        "launch": lambda: launch(few, parameter),
+        "launch with 4 KB of parameters": lambda: launch(many, block),
+        TWO: launch_and_record,
+        "record": record,
+        "fill": lambda: gpu("cuMemsetD8Async", memory, ctypes.c_ubyte(1), ctypes.c_size_t(4096), stream),
+        "copy": lambda: gpu("cuMemcpyDtoDAsync_v2", memory, ctypes.c_uint64(memory.value + 2048),
+                            ctypes.c_size_t(1024), stream),
+        "host function": lambda: gpu("cuLaunchHostFunc", stream, nothing, None),
+    }  # fmt: skip
+
+
+def ask():
+    """Prints a line for each kind."""
+    gpu = Gpu()
+    stream, other, source = gpu.stream(), gpu.stream(), gpu.memory(64)
+    for name, give in kinds(gpu, stream).items():
+        opened = threading.Event()
+        gate = HOST_FUNCTION(lambda _, opened=opened: opened.wait() and None)
+        given = [0]
+
+        def give_all(give=give, given=given):
+            gpu.enter()
+            while given[0] < MOST:
+                give()
+                given[0] += 1
+
+        def copy(done):
+            gpu.enter()
+            host = (ctypes.c_ubyte * 64)()
+            gpu("cuMemcpyDtoHAsync_v2", host, source, ctypes.c_size_t(64), other)
+            gpu("cuStreamSynchronize", other)
+            done.set()
+
+        gpu("cuLaunchHostFunc", stream, gate, None)
+        giver = threading.Thread(target=give_all, daemon=True)
+        giver.start()
+        seen = -1
+        while giver.is_alive() and given[0] != seen:
+            seen = given[0]
+            time.sleep(STUCK_S)
+        fit, done = given[0], threading.Event()
+        threading.Thread(target=copy, args=(done,), daemon=True).start()
+        go_on = done.wait(OTHERS_S)
+        opened.set()
+        giver.join()
+        gpu("cuStreamSynchronize", stream)
+        print(f"{name}\t{fit}\t{'yes' if go_on else 'no'}", flush=True)
+
+
+def answers(mode, options):
+    """What a mode says, by kind."""
+    environment = {**os.environ}
+    prefix = [options.orion_run, *shlex.split(options.orion_args), "--transport", mode, "--"]
+    if mode == "native":
+        prefix = []
+        if options.native_lib:
+            environment["LD_LIBRARY_PATH"] = str(options.native_lib)
+    command = [*prefix, sys.executable, __file__, "--ask"]
+    asked = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=environment)
+    if asked.returncode:
+        sys.exit(f"ahead: {mode} ended with {asked.returncode}")
+    rows = (line.split("\t") for line in asked.stdout.splitlines())
+    return {name: (int(fit), others) for name, fit, others in rows}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--modes", default=",".join(run.MODES), help="comma-separated, of native, shm, tcp")
+    parser.add_argument("--orion-run", default=run.REPOSITORY / "target/release/orion-run", type=Path, metavar="PATH")
+    parser.add_argument("--orion-args", default="", help='more options for orion-run, e.g. "--software-gpu"')
+    parser.add_argument("--native-lib", type=Path, metavar="DIR", help="where the native mode's libcuda.so.1 is")
+    parser.add_argument("--ask", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.ask:
+        return ask()
+    modes = options.modes.split(",")
+    told = {mode: answers(mode, options) for mode in modes}
+    wrong = 0
+    for name, (_, natively) in told[modes[0]].items():
+        row = []
+        for mode in modes:
+            fit, others = told[mode][name]
+            wrong += fit < (LEAST // 2 if name == TWO else LEAST) or (natively == "yes" and others == "no")
+            row.append(f"{mode}: {'all' if fit == MOST else fit} fit, others go on: {others}")
+        print(" | ".join([name, *row]))
+    print(f"{len(told[modes[0]])} kinds, {wrong} wrong")
+    sys.exit(1 if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()
