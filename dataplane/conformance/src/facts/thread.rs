@@ -23,6 +23,7 @@ facts! { thread:
         an_event_synchronize_holds_up_nobody_else,
         a_context_synchronize_holds_up_nobody_else,
         a_context_synchronize_with_more_to_come_holds_up_nobody_else,
+        a_context_synchronize_beside_another_contexts_capture_holds_up_nobody_else,
         a_context_synchronize_covers_a_destroyed_stream,
         a_blocking_copy_holds_up_nobody_else,
         a_full_queue_holds_up_nobody_else,
@@ -131,6 +132,20 @@ fn an_event_synchronize_holds_up_nobody_else(cu: &'static Cuda) -> Verdict {
 
 fn a_context_synchronize_holds_up_nobody_else(cu: &'static Cuda) -> Verdict {
     work_beside(cu, |cu, _, _| cu.cuCtxSynchronize())
+}
+
+fn a_context_synchronize_beside_another_contexts_capture_holds_up_nobody_else(cu: &'static Cuda) -> Verdict {
+    let (mut context, mut graph) = (null_mut(), null_mut());
+    ok!(cu.cuCtxCreate_v2(&mut context, 0, 0));
+    let stream = cu.stream()?;
+    ok!(cu.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    use_primary(cu)?;
+    a_context_synchronize_with_more_to_come_holds_up_nobody_else(cu)?;
+    ok!(cu.cuCtxSetCurrent(context));
+    ok!(cu.cuStreamEndCapture(stream, &mut graph));
+    ok!(cu.cuGraphDestroy(graph));
+    ok!(cu.cuCtxDestroy_v2(context));
+    use_primary(cu)
 }
 
 /// What was queued before it is done, but what came after is not.

@@ -232,8 +232,8 @@ impl Session {
             return CUDA_SUCCESS;
         }
         let (context, thread) = (self.parked[i].header.context, self.parked[i].header.thread);
-        // Beside a capture that was there before, the driver refuses at once.
-        let refuses = self.captures.open();
+        // Beside a capture that was there before, the driver refuses at once. Beside one of another context it waits.
+        let refuses = self.captures.open() && (self.captures.forbids(thread) || self.is_captured_in(context));
         let is_idle = !refuses && self.host_memory.fence().is_none() && self.device_idle();
         if let Err(code) = self.make_current(context) {
             return code;

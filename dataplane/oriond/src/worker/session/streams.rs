@@ -149,6 +149,12 @@ impl Session {
         captured.filter(|stream| self.home_of(*stream) == context).collect()
     }
 
+    /// Whether a stream of the context is in a capture, wherever that began.
+    pub(super) fn is_captured_in(&self, context: u64) -> bool {
+        let is_captured = |stream: &CUstream| !is_legacy(*stream) && self.is_capturing(*stream);
+        self.busy_streams_of(context).iter().chain(&self.captured_in(context)).any(is_captured)
+    }
+
     /// Whether the legacy default stream encompasses it.
     pub(super) fn is_blocking(&self, stream: CUstream) -> bool {
         let mut flags = CU_STREAM_DEFAULT;
