@@ -1,5 +1,5 @@
-//! Makes a session slow in one way, for tests of `orion-top`: `load gpu|copies|posts|calls|idle`. Says `ready`, and
-//! goes on until standard input ends.
+//! Makes a session slow in one way, for tests of `orion-top`: `load gpu|copies|posts|floods|calls|idle`. Says `ready`,
+//! and goes on until standard input ends.
 
 // UNSAFETY: opens Orion's libcuda.so.1 and calls it by cuda.h's signatures.
 
@@ -65,13 +65,21 @@ fn main() {
                 }
                 // Each takes the GPU longer than any client needs to post the next, however few cores there are.
                 "posts" => (0..1000).for_each(|_| launch(&driver, function, address, 300)),
+                // What no stream has to do with.
+                "floods" => {
+                    for _ in 0..1000 {
+                        let mut event = ptr::null_mut();
+                        done("cuEventCreate", driver.cuEventCreate(&mut event, CU_EVENT_DISABLE_TIMING));
+                        done("cuEventDestroy", driver.cuEventDestroy_v2(event));
+                    }
+                }
                 "calls" => {
                     done("cuMemsetD32", driver.cuMemsetD32_v2(address, 7, 4));
                     let mut word = 0u32;
                     done("a small copy", driver.cuMemcpyDtoH_v2((&raw mut word).cast(), address, 4));
                 }
                 "idle" => std::thread::sleep(Duration::from_millis(20)),
-                other => panic!("{other:?} is none of gpu, copies, posts, calls, idle"),
+                other => panic!("{other:?} is none of gpu, copies, posts, floods, calls, idle"),
             }
         }
     }

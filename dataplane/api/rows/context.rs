@@ -148,9 +148,9 @@ fn cuCtxSynchronize();
 fn cuCtxSynchronize_v2(ctx: CUcontext);
 
 /// Read again only after it was set.
-#[by_hand(0x0188, client)]
+#[by_hand(0x0188)]
 #[since(3010)]
-#[charges(limit)]
+#[charges(by_hand)]
 fn cuCtxSetLimit(limit: CUlimit, value: usize);
 
 /// Read again only after it was set.

@@ -129,8 +129,6 @@ pub enum Charge {
     ByHand,
     Array,
     MipmappedArray,
-    /// A limit of a context.
-    Limit,
     /// What the nodes of an executable graph allocate.
     Graph,
 }
@@ -141,7 +139,6 @@ impl Charge {
             "by_hand" => Charge::ByHand,
             "array" => Charge::Array,
             "mipmapped_array" => Charge::MipmappedArray,
-            "limit" => Charge::Limit,
             "graph" => Charge::Graph,
             other => return Err(format!("charges: {other} is nothing that the worker knows to charge")),
         })

@@ -3,7 +3,9 @@
 
 use orion_cuda::sys::*;
 use orion_wire::message::calls;
-use orion_wire::message::context::{CtxCreate, CtxDestroy, DevicePrimaryCtxRelease, DevicePrimaryCtxReset};
+use orion_wire::message::context::{
+    CtxCreate, CtxDestroy, CtxSetLimit, DevicePrimaryCtxRelease, DevicePrimaryCtxReset,
+};
 use orion_wire::message::field::{Existing, New, Ordinal};
 
 #[cfg(not(test))]
@@ -30,8 +32,8 @@ pub fn set_flags(flags: u32) -> CUresult {
 
 /// Sets a limit and answers what it became: the driver rounds.
 pub fn set_limit(limit: CUlimit, value: u64) -> Result<u64, CUresult> {
-    let q = calls::cuCtxSetLimit { limit, value: value as usize };
-    call(calls::cuCtxSetLimit::OP, |w| q.encode(w), |_| Ok(()))?;
+    let q = CtxSetLimit { limit, value };
+    call(CtxSetLimit::OP, |w| q.encode(w), |_| Ok(()))?;
     let q = calls::cuCtxGetLimit { limit };
     let answer = call(calls::cuCtxGetLimit::OP, |w| q.encode(w), calls::cuCtxGetLimit_reply::decode)?;
     Ok(answer.pvalue as u64)
@@ -92,8 +94,8 @@ pub mod tests {
         match op {
             // As the driver: stack sizes come in steps of 16 bytes.
             calls::cuCtxGetLimit::OP => calls::cuCtxGetLimit_reply { pvalue: 5008 }.encode(&mut reply),
-            calls::cuCtxSetLimit::OP => {
-                let q = calls::cuCtxSetLimit::decode(&mut Reader::new(&body)).expect("what was just encoded");
+            CtxSetLimit::OP => {
+                let q = CtxSetLimit::decode(&mut Reader::new(&body)).expect("what was just encoded");
                 if q.limit == CU_LIMIT_SHMEM_SIZE {
                     return Err(CUDA_ERROR_NOT_PERMITTED);
                 }

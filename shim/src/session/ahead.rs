@@ -12,7 +12,7 @@ use std::mem::ManuallyDrop;
 use orion_cuda::sys::*;
 use orion_transport::thread::Uncancelled;
 use orion_wire::message::field::Existing;
-use orion_wire::message::stream::StreamMark;
+use orion_wire::message::stream::{MARKS_AHEAD, StreamMark};
 
 use crate::session::attached::session;
 use crate::session::call::start;
@@ -23,10 +23,9 @@ use crate::state::context;
 use crate::state::process::state;
 
 /// So many commands lie between two marks,
+/// and [`MARKS_AHEAD`] marks ahead of what a stream has done. Nobody waits for 864 commands, and none goes with more
+/// than 960 and their marks ahead, which a queue of 1024 holds.
 const STEP: u32 = 96;
-/// and so many marks ahead of what a stream has done. Nobody waits for 864 commands, and none goes with more than 960
-/// and their marks ahead, which a queue of 1024 holds.
-const MARKS: usize = 9;
 /// A thread with work under way in more streams has that in the others uncounted.
 const STREAMS: usize = 128;
 
@@ -76,7 +75,7 @@ fn add(streams: &mut Vec<OfStream>, key: Key) -> Option<usize> {
 fn mark(of: &mut OfStream, stream: CUstream) {
     let Ok(s) = session() else { return };
     let _whole = Uncancelled::hold();
-    if of.marks.len() >= MARKS
+    if of.marks.len() >= MARKS_AHEAD
         && let Some((s, oldest)) = of.marks.pop_front()
     {
         // What is wrong with the stream or the session is told by the calls that are about it.

@@ -50,8 +50,16 @@ fn copying_is_copies() {
 #[test]
 fn posting_more_than_is_executed_fills_the_ring() {
     let mut scene = Scene::begin(&[]);
-    scene.run("posts", None);
+    scene.run("floods", None);
     is_named(&scene, "ring_full");
+}
+
+/// A thread that has given the GPU all that its queue takes.
+#[test]
+fn launching_more_than_is_computed_is_the_gpu() {
+    let mut scene = Scene::begin(&[]);
+    scene.run("posts", None);
+    is_named(&scene, "gpu");
 }
 
 #[test]

@@ -111,7 +111,6 @@ fn charged(row: &Row, charge: Charge) -> Option<(String, Option<String>)> {
             let bytes = format!("mipmapped_bytes(&{descriptor}.get(), q.{levels})");
             (format!("allocating({bytes}"), Some(format!("What::MipmappedArray({} as usize)", created())))
         }
-        Charge::Limit => (format!("limiting(q.{}, q.{} as u64", row.params[0].name, row.params[1].name), None),
         Charge::Graph => (format!("launching({}", row.params[0].name), None),
     })
 }

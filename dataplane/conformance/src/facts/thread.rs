@@ -26,6 +26,7 @@ facts! { thread:
         a_context_synchronize_beside_another_contexts_capture_holds_up_nobody_else,
         a_context_synchronize_covers_a_destroyed_stream,
         a_blocking_copy_holds_up_nobody_else,
+        a_larger_stack_waits_and_holds_up_nobody_else.not_in_a_crowd("it sets what holds for all"),
         a_full_queue_holds_up_nobody_else,
         eight_hundred_launches_wait_for_nobody,
         a_kernel_hears_the_host_although_the_queue_is_full,
@@ -441,6 +442,32 @@ fn ending_with_work_in_flight_is_clean(cu: &'static Cuda) -> Verdict {
 /// A thread of which there can be thousands.
 fn small(work: impl FnOnce() -> Verdict + Send + 'static) -> Result<thread::JoinHandle<Verdict>, String> {
     thread::Builder::new().stack_size(128 << 10).spawn(work).map_err(|e| format!("starting a thread: {e}"))
+}
+
+/// `cuCtxSetLimit` waits for the device, which waits for what another thread does first.
+fn a_larger_stack_waits_and_holds_up_nobody_else(cu: &'static Cuda) -> Verdict {
+    let (stream, mine, address) = (cu.stream()?, cu.stream()?, cu.words(&[7])?);
+    let mut before = 0;
+    ok!(cu.cuCtxGetLimit(&mut before, CU_LIMIT_STACK_SIZE));
+    let (gate, is_open) = (cu.gate(stream)?, Arc::new(AtomicBool::new(false)));
+    let sees = is_open.clone();
+    let sets = thread::spawn(move || {
+        use_primary(cu)?;
+        ok!(cu.cuCtxSetLimit(CU_LIMIT_STACK_SIZE, before + 4096));
+        Ok::<bool, String>(sees.load(Ordering::SeqCst))
+    });
+    thread::sleep(Duration::from_millis(50));
+    let mut seen = 0u32;
+    ok!(cu.cuMemcpyDtoHAsync_v2(as_void(&mut seen), address, 4, mine));
+    ok!(cu.cuStreamSynchronize(mine));
+    same!(seen, 7);
+    is_open.store(true, Ordering::SeqCst);
+    gate.open();
+    holds!(sets.join().expect("a panic ends the process")?, "it did not wait for the device");
+    ok!(cu.cuCtxSetLimit(CU_LIMIT_STACK_SIZE, before));
+    ok!(cu.cuStreamDestroy_v2(mine));
+    ok!(cu.cuStreamDestroy_v2(stream));
+    cu.free(address)
 }
 
 /// More than a GPU's queue holds.

@@ -162,22 +162,30 @@ fn rest(s: &mut Session, commands: &mut Consumer, spin: Spin, again: Option<Agai
         return Ok(());
     }
     while s.has_marks() {
-        // As without them, but in pieces.
-        let piece = Spin { budget: MARK_LOOK, ..spin };
-        if piece.until(|| commands.has_news() != Ok(false)) {
-            s.stats.idled(idle, 0, false);
-            return Ok(());
+        // As without them, but in pieces. A thread of the client's that waits for one waits for the GPU.
+        let (began, is_awaited) = (Instant::now(), s.holds_up_a_thread());
+        if is_awaited {
+            s.stats.asked_in_vain();
         }
-        if idle.elapsed() > IDLE_SPIN || s.divides_time() || !load::core_is_free(Instant::now()) {
+        let piece = Spin { budget: MARK_LOOK, ..spin };
+        let news = piece.until(|| commands.has_news() != Ok(false));
+        if !news && (idle.elapsed() > IDLE_SPIN || s.divides_time() || !load::core_is_free(Instant::now())) {
             commands.sleep(MARK_LOOK);
+        }
+        match is_awaited {
+            true => _ = s.stats.asked_in_vain(),
+            false => s.stats.idled(began, 0, false),
+        }
+        if news {
+            return Ok(());
         }
         s.poll_marks()?;
         if s.divides_time() {
             // There is more to look at.
-            s.stats.idled(idle, 0, false);
             return Ok(());
         }
     }
+    let idle = Instant::now();
     s.show_usage(idle);
     let (mut looks, mut slept) = (0, false);
     let has_news = || {

@@ -260,8 +260,12 @@ api! {
     fn cuCtxSetLimit(limit: CUlimit, value: usize) {
         let c = current()?;
         capture::forbid_unsafe()?;
-        limit_default(limit)?;
-        c.limits.lock().map_err(|_| CUDA_ERROR_UNKNOWN)?.insert(limit, value);
+        let default = limit_default(limit)?;
+        let before = c.limits.lock().map_err(|_| CUDA_ERROR_UNKNOWN)?.insert(limit, value);
+        if limit == CU_LIMIT_STACK_SIZE && value > before.unwrap_or(default) {
+            // As the driver does, which moves the stacks of what runs.
+            c.synchronize()?;
+        }
         Ok(())
     }
     fn cuCtxGetLimit(value: *mut usize, limit: CUlimit) {

@@ -15,7 +15,7 @@ pub struct Op {
 }
 
 /// Changes with every row, and what it says of the other side.
-pub const ROWS_HASH: u64 = super::format::with(0x2c4e1dd5908941f4);
+pub const ROWS_HASH: u64 = super::format::with(0x5bdb5d06584ec8a0);
 
 pub const CU_DEVICE_GET_HOST_ATOMIC_CAPABILITIES: u16 = 0x0100;
 pub const CU_DEVICE_GET_P2P_ATOMIC_CAPABILITIES: u16 = 0x0101;

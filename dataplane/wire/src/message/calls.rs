@@ -47,11 +47,6 @@ messages! {
         flags: u32,
     }
 
-    command cuCtxSetLimit(ops::CU_CTX_SET_LIMIT) {
-        limit: u32,
-        value: usize,
-    }
-
     command cuCtxGetLimit(ops::CU_CTX_GET_LIMIT) {
         limit: u32,
     }

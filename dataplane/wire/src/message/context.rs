@@ -27,6 +27,11 @@ messages! {
         context: Existing<CONTEXT>,
     }
 
+    command CtxSetLimit(ops::CU_CTX_SET_LIMIT) {
+        limit: u32,
+        value: u64,
+    }
+
     command CtxSynchronize(ops::CU_CTX_SYNCHRONIZE) {}
 
     reply CtxSynchronizeReply(ops::CU_CTX_SYNCHRONIZE) {

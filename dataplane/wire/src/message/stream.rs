@@ -5,6 +5,10 @@ use crate::message::declare::messages;
 use crate::message::field::{Existing, STREAM};
 use crate::record::op;
 
+/// A thread of a client that has been answered none of so many [`StreamMark`]s of a stream waits before it sends
+/// another.
+pub const MARKS_AHEAD: usize = 9;
+
 messages! {
     command StreamDestroy(ops::CU_STREAM_DESTROY_V2) {
         stream: Existing<STREAM>,

@@ -5,10 +5,11 @@
 use std::cell::Cell;
 use std::ptr;
 
+use orion_cuda::driver::Driver;
 use orion_cuda::sys::*;
 use orion_wire::Reader;
 use orion_wire::handle::{Handle, Kind};
-use orion_wire::message::context::{CtxCreate, CtxDestroy, CtxSynchronize, CtxSynchronizeReply};
+use orion_wire::message::context::{CtxCreate, CtxDestroy, CtxSetLimit, CtxSynchronize, CtxSynchronizeReply};
 use orion_wire::message::context::{DevicePrimaryCtxRelease, DevicePrimaryCtxReset, DevicePrimaryCtxRetain};
 use orion_wire::record::Header;
 
@@ -107,6 +108,23 @@ fn reset(s: &mut Session, ordinal: i32) -> Handled {
     // Only now: until then the driver may refer to images that are dropped here.
     s.context_gone(Handle::primary_context(ordinal as u32).0, code);
     Ok(Outcome::Done(code))
+}
+
+/// For larger stacks the driver waits for the device.
+pub fn cuCtxSetLimit(s: &mut Session, header: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
+    let CtxSetLimit { limit, value } = CtxSetLimit::decode(&mut r)?;
+    let Some(aside) = s.limiting(limit, value) else { return Ok(Outcome::Done(CUDA_ERROR_OUT_OF_MEMORY)) };
+    // SAFETY: numbers.
+    let set = move |driver: &'static Driver| unsafe { driver.cuCtxSetLimit(limit, value as usize) };
+    if limit != CU_LIMIT_STACK_SIZE {
+        let code = set(s.driver);
+        s.limited(aside, code);
+        return Ok(Outcome::Done(code));
+    }
+    s.park_blocking(header, set, move |s, code, _| {
+        s.limited(aside, code);
+        code
+    })
 }
 
 pub fn cuCtxSynchronize(s: &mut Session, header: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {

@@ -41,7 +41,7 @@ pub fn dispatch(s: &mut Session, header: &Header, body: Reader<'_>, reply: &mut 
         ops::CU_CTX_DESTROY_V2 => crate::worker::calls::context::cuCtxDestroy_v2(s, header, body, reply),
         ops::CU_CTX_SET_FLAGS => cuCtxSetFlags(s, header, body, reply),
         ops::CU_CTX_SYNCHRONIZE => crate::worker::calls::context::cuCtxSynchronize(s, header, body, reply),
-        ops::CU_CTX_SET_LIMIT => cuCtxSetLimit(s, header, body, reply),
+        ops::CU_CTX_SET_LIMIT => crate::worker::calls::context::cuCtxSetLimit(s, header, body, reply),
         ops::CU_CTX_GET_LIMIT => cuCtxGetLimit(s, header, body, reply),
         ops::CU_CTX_SET_CACHE_CONFIG => cuCtxSetCacheConfig(s, header, body, reply),
         ops::CU_CTX_RESET_PERSISTING_L2_CACHE => cuCtxResetPersistingL2Cache(s, header, body, reply),
@@ -464,13 +464,6 @@ fn cuCtxSetFlags(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: 
     let q = calls::cuCtxSetFlags::decode(&mut body)?;
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
     let result = unsafe { s.driver.cuCtxSetFlags(q.flags) };
-    Ok(Outcome::Done(result))
-}
-
-fn cuCtxSetLimit(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
-    let q = calls::cuCtxSetLimit::decode(&mut body)?;
-    // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
-    let result = s.limiting(q.limit, q.value as u64, |driver| unsafe { driver.cuCtxSetLimit(q.limit, q.value) });
     Ok(Outcome::Done(result))
 }
 

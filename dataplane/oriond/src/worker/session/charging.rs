@@ -21,6 +21,15 @@ const CONTEXT_BYTES_MAX: u64 = 1 << 30;
 /// `CU_LIMIT_STACK_SIZE` of a new context, as `cuCtxGetLimit` says.
 const STACK_BYTES: u64 = 1024;
 
+/// What is set aside for a limit of a context, and how much that is in all, if it is counted.
+pub struct Aside {
+    vgpu: usize,
+    context: u64,
+    limit: CUlimit,
+    value: u64,
+    reserved: Option<(What, u64)>,
+}
+
 impl Session {
     /// Calls what allocates `bytes` in the current context, if they fit, and charges them.
     pub fn allocating(&mut self, bytes: u64, call: impl FnOnce(&'static Driver) -> (CUresult, What)) -> CUresult {
@@ -153,16 +162,20 @@ impl Session {
         code
     }
 
-    /// Calls what sets a limit of the current context, for which the driver sets memory aside.
-    pub fn limiting(&mut self, limit: CUlimit, value: u64, call: impl FnOnce(&'static Driver) -> CUresult) -> CUresult {
-        let ((vgpu, context), driver) = (self.place(), self.driver);
-        if self.accounts.is_none() {
-            return call(driver);
-        }
-        let Some((more, bytes)) = self.set_aside(vgpu, context, limit, value) else {
-            return CUDA_ERROR_OUT_OF_MEMORY;
+    /// Before a limit of the current context is set, for which the driver sets memory aside. Nothing if there is no
+    /// room for that.
+    pub fn limiting(&mut self, limit: CUlimit, value: u64) -> Option<Aside> {
+        let (vgpu, context) = self.place();
+        let reserved = match self.accounts {
+            Some(_) => Some(self.set_aside(vgpu, context, limit, value)?),
+            None => None,
         };
-        let code = call(driver);
+        Some(Aside { vgpu, context, limit, value, reserved })
+    }
+
+    /// The driver has answered.
+    pub fn limited(&mut self, aside: Aside, code: CUresult) {
+        let Aside { vgpu, context, limit, value, reserved: Some((more, bytes)) } = aside else { return };
         if let (CUDA_SUCCESS, Some(accounts)) = (code, &mut self.accounts) {
             if limit == CU_LIMIT_STACK_SIZE {
                 accounts.stacks.limited(context, value);
@@ -170,7 +183,6 @@ impl Session {
             accounts.ledger().note(vgpu, What::Limit(context, limit), bytes, context);
         }
         self.settle_reserved(more, None);
-        code
     }
 
     /// Whether there is room for a kernel's local memory in a context, the current one if it is 0. The driver takes it

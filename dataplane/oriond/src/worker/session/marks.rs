@@ -8,6 +8,7 @@
 
 use orion_cuda::sys::*;
 use orion_wire::Fault;
+use orion_wire::message::stream::MARKS_AHEAD;
 use orion_wire::record::Header;
 
 use crate::worker::out::arrivals::SpareEvent;
@@ -34,12 +35,19 @@ impl Session {
             }
         }
         let Ok(event) = self.record_spare_event(stream) else { return false };
-        self.marks.push(Mark { header: *header, event: Some(event) });
+        self.marks.push(Mark { header: *header, stream: stream as usize, event: Some(event) });
         true
     }
 
     pub fn has_marks(&self) -> bool {
         !self.marks.is_empty()
+    }
+
+    /// Whether a thread of the client's waits for one: it has nothing else to do, and the GPU has.
+    pub fn holds_up_a_thread(&self) -> bool {
+        let of = |mark: &Mark| (mark.header.thread, mark.stream);
+        let is_full = |mark: &Mark| self.marks.iter().filter(|other| of(other) == of(mark)).count() >= MARKS_AHEAD;
+        self.marks.len() >= MARKS_AHEAD && self.marks.iter().rev().take(MARKS_AHEAD).any(is_full)
     }
 
     /// Answers those that have been passed.
