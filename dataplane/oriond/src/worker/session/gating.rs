@@ -188,9 +188,10 @@ impl Session {
             return false;
         }
         let now = now_ns();
-        // Much may have to pass before the host function hears that it may return.
+        // Much may have to pass before the host function hears that it may return, or the value is written.
+        let waits_for_the_client = self.callbacks.outstanding() || !gate.value_waits.is_empty();
         let (patience_ns, next_ns) =
-            if self.callbacks.outstanding() { (HOST_NS, HOST_NEXT_NS) } else { (ITSELF_NS, ITSELF_NS) };
+            if waits_for_the_client { (HOST_NS, HOST_NEXT_NS) } else { (ITSELF_NS, ITSELF_NS) };
         let is_stuck = now.saturating_sub(place.waits_since_ns.max(place.progress_ns)) >= patience_ns;
         if is_stuck {
             place.progress_ns = now - (patience_ns - next_ns);

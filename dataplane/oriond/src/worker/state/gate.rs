@@ -36,10 +36,11 @@ const MARK_NS: u64 = 200_000;
 /// Kernels whose times are known. All are forgotten when there are more.
 const TIMES_MAX: usize = 1 << 16;
 /// Marks under way, and commands between two whose times are learnt.
-const MARKS_MAX: usize = 64;
+const MARKS_MAX: usize = 48;
 const BATCH_MAX: usize = 256;
-/// Marks under way with those that have to be where a host function is about to follow.
-const MARKS_OF_ENDS_MAX: usize = 1024;
+/// Marks under way with those that have to be where a host function is about to follow. A GPU's queue holds them beside
+/// what a thread of the client's may have ahead.
+const MARKS_OF_ENDS_MAX: usize = 80;
 /// Host functions of several streams that some work may wait for.
 const BEHIND_MAX: usize = 16;
 /// Waits of streams for values in memory that are looked at; what waits behind more of them counts as if it ran.
