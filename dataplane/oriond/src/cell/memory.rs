@@ -357,7 +357,8 @@ fn own_folder(base: &Path) -> io::Result<(PathBuf, File)> {
         match File::open(&path) {
             Ok(lock) if locks(&lock) && is_at(&lock, &path) => return Ok((path, lock)),
             Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
-            _ => {}
+            // Or a child that an oriond is starting has the lock, until it is another program.
+            _ => std::thread::sleep(Duration::from_millis(1)),
         }
     }
     Err(io::Error::other(format!("there are {FOLDERS_MAX} of this process's number")))

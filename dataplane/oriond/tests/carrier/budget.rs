@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use orion_cuda::sys::{
-    CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_HOST, CU_STREAM_CAPTURE_MODE_RELAXED, CUDA_ERROR_NOT_SUPPORTED, CUDA_MEMCPY3D,
-    CUDA_SUCCESS,
+    CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_HOST, CU_STREAM_CAPTURE_MODE_RELAXED, CUDA_ERROR_INVALID_HANDLE,
+    CUDA_ERROR_NOT_SUPPORTED, CUDA_MEMCPY3D, CUDA_SUCCESS,
 };
 use orion_transport::stream::Frame;
 use orion_wire::Reader;
@@ -24,6 +24,7 @@ use orion_wire::message::copy::{CopyBox, CopyInInline, CopyOutInline};
 use orion_wire::message::field::{Bytes, CallbackId, Existing, List, New, Size};
 use orion_wire::message::graph::GraphDestroy;
 use orion_wire::message::memory::MemAlloc;
+use orion_wire::message::stream::StreamMark;
 use orion_wire::record::{HEADER_BYTES, Header, HeapRange, op};
 
 use crate::death::{carried_with_key, join, stream_frame};
@@ -177,6 +178,46 @@ fn answers_that_nobody_reads_make_their_own_session_wait() {
         assert_eq!(client.reply().0.context as u32, CUDA_SUCCESS);
     }
     assert!(grown < 200, "the worker grew by {grown} MiB");
+}
+
+/// More than a client has that keeps the rules, of a stream that comes no further, of none that there is, and posted.
+#[test]
+fn marks_without_end_are_answered_and_cost_their_own_session_only() {
+    const MARKS: u64 = 12_000;
+    let server = Oriond::start(&["--driver", "soft", "--heap", "256 MiB"]);
+    for transport in [Transport::Shm, Transport::Tcp] {
+        let (mut client, _) = on_a_gpu(&server, transport);
+        let mut witness = Client::attach(&server, transport);
+        let before = own_memory(client.welcome.worker_pid);
+        let function = LaunchHostFunc { stream: Existing(STREAM), function: CallbackId(1), kept: true };
+        assert_eq!(client.ask(LaunchHostFunc::OP, &body(&function)).0, CUDA_SUCCESS);
+        let asked = client.event().0;
+        assert_eq!(asked.op, op::RUN_CALLBACK);
+        let nowhere = body(&StreamMark { stream: Existing(STREAM + 1) });
+        assert_eq!(client.ask(StreamMark::OP, &nowhere).0, CUDA_ERROR_INVALID_HANDLE);
+        let mark = body(&StreamMark { stream: Existing(STREAM) });
+        client.post(StreamMark::OP, &mark);
+        (0..MARKS).for_each(|_| _ = client.start(StreamMark::OP, &mark));
+        let last = client.start(op::PING, &[]);
+        let mut early = 0;
+        loop {
+            let (header, _) = client.reply();
+            assert_eq!(header.context as u32, CUDA_SUCCESS);
+            if header.sequence == last {
+                break;
+            }
+            early += 1;
+        }
+        assert!(early > 0 && early < MARKS, "{early} of {MARKS} before the function has returned, {transport:?}");
+        witness.call(op::PING, &[]);
+        let grown = own_memory(client.welcome.worker_pid).saturating_sub(before);
+        assert!(grown < 20, "the worker grew by {grown} MiB");
+        client.post(CallbackDone::OP, &body(&CallbackDone { round: asked.context }));
+        for _ in early..MARKS {
+            assert_eq!(client.reply().0.context as u32, CUDA_SUCCESS);
+        }
+        client.call(op::PING, &[]);
+    }
 }
 
 /// As much as goes in a record.

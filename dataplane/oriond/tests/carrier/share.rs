@@ -523,6 +523,7 @@ fn a_kernel_that_goes_on_after_its_turn_is_taken_off_the_gpu_and_ends_right() {
 
 /// Of two GPUs the kernels of one are taken off it, and those of the other go on meanwhile.
 #[test]
+#[ignore = "kernels are late where there is no processor for them: ./test.sh unit runs it when the others have ended"]
 fn kernels_are_taken_off_one_gpu_and_go_on_on_another() {
     let arguments = [&SOFT[..], &["--vgpus", "2", "--memory-limit", "256 MiB", "--share", "50"]].concat();
     let server = Oriond::start_in(&[("ORION_SOFT_DEVICES", "2")], &arguments);
