@@ -142,7 +142,7 @@ fn ask(
 /// again.
 fn rest(s: &mut Session, commands: &mut Consumer, spin: Spin, again: Option<Again>) -> Result<(), Fault> {
     let spin_briefly = Spin { budget: Duration::from_micros(50), ..spin };
-    let idle = Instant::now();
+    let mut idle = Instant::now();
     if freeing::has_freed(s) {
         // The device is busy: look again in a moment, or when a command comes.
         if !spin_briefly.until(|| commands.has_news() != Ok(false)) {
@@ -161,6 +161,7 @@ fn rest(s: &mut Session, commands: &mut Consumer, spin: Spin, again: Option<Agai
         s.stats.idled(idle, 0, false);
         return Ok(());
     }
+    let quiet = idle;
     while s.has_marks() {
         // As without them, but in pieces. A thread of the client's that waits for one waits for the GPU.
         let (began, is_awaited) = (Instant::now(), s.holds_up_a_thread());
@@ -169,7 +170,7 @@ fn rest(s: &mut Session, commands: &mut Consumer, spin: Spin, again: Option<Agai
         }
         let piece = Spin { budget: MARK_LOOK, ..spin };
         let news = piece.until(|| commands.has_news() != Ok(false));
-        if !news && (idle.elapsed() > IDLE_SPIN || s.divides_time() || !load::core_is_free(Instant::now())) {
+        if !news && (quiet.elapsed() > IDLE_SPIN || s.divides_time() || !load::core_is_free(Instant::now())) {
             commands.sleep(MARK_LOOK);
         }
         match is_awaited {
@@ -184,8 +185,8 @@ fn rest(s: &mut Session, commands: &mut Consumer, spin: Spin, again: Option<Agai
             // There is more to look at.
             return Ok(());
         }
+        idle = Instant::now();
     }
-    let idle = Instant::now();
     s.show_usage(idle);
     let (mut looks, mut slept) = (0, false);
     let has_news = || {
