@@ -7,7 +7,8 @@
 A host function holds a stream up while a thread gives it more and more to do of one kind. `fit` is how many it had
 given when nothing more went, or that all did. Then another thread copies to the host and waits for that, in a stream of
 its own: `others go on` says whether it got there within two seconds. Exits 1 if they do in the first mode and not in
-another, or if fewer than 800 fit somewhere (400 launches with an event each). Needs no PyTorch.
+another, or if fewer than 800 fit somewhere (400 launches with an event each) although they do in the first mode. Of what
+fits less often there, six in seven have to fit. Needs no PyTorch.
 """
 
 import argparse
@@ -32,6 +33,7 @@ PTX = b""".version 7.0
 .target sm_75
 .address_size 64
 .visible .entry few(.param .u64 word) { ret; }
+.visible .entry some(.param .align 8 .b8 words[1024]) { ret; }
 .visible .entry many(.param .align 8 .b8 words[4000]) { ret; }
 """
 HOST_FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
@@ -76,10 +78,13 @@ class Gpu:
 
 def kinds(gpu, stream):
     """What gives the stream one more thing to do, by name."""
-    few, many, memory = gpu.function(b"few"), gpu.function(b"many"), gpu.memory(4096)
+    few, some, many = (gpu.function(name) for name in (b"few", b"some", b"many"))
+    memory, size, pinned, pageable = gpu.memory(1 << 20), ctypes.c_size_t, ctypes.c_void_p(), (ctypes.c_ubyte * 65536)()
     parameter, block = ctypes.c_uint64(memory.value), (ctypes.c_ubyte * 4000)()
     event, nothing = ctypes.c_void_p(), HOST_FUNCTION(lambda _: None)
     gpu("cuEventCreate", ctypes.byref(event), 2)
+    gpu("cuMemHostAlloc", ctypes.byref(pinned), size(1 << 20), 0)
+    half = ctypes.c_uint64(memory.value + (1 << 19))
 
     def launch(function, value):
         given = (ctypes.c_void_p * 1)(ctypes.cast(ctypes.byref(value), ctypes.c_void_p))
@@ -88,19 +93,44 @@ def kinds(gpu, stream):
     def record():
         gpu("cuEventRecord", event, stream)
 
+    def graph(nodes):
+        """Launches of a graph of so many kernels."""
+        made, ready = ctypes.c_void_p(), ctypes.c_void_p()
+        gpu("cuStreamBeginCapture_v2", stream, 2)
+        for _ in range(nodes):
+            launch(few, parameter)
+        gpu("cuStreamEndCapture", stream, ctypes.byref(made))
+        gpu("cuGraphInstantiateWithFlags", ctypes.byref(ready), made, ctypes.c_uint64(0))
+        return lambda: gpu("cuGraphLaunch", ready, stream)
+
+    def allocate_and_free():
+        address = ctypes.c_uint64()
+        gpu("cuMemAllocAsync", ctypes.byref(address), size(4096), stream)
+        gpu("cuMemFreeAsync", address, stream)
+
     def launch_and_record():
         launch(few, parameter)
         record()
 
     return {
         "launch": lambda: launch(few, parameter),
+        "launch with 1 KB of parameters": lambda: launch(some, block),
         "launch with 4 KB of parameters": lambda: launch(many, block),
         TWO: launch_and_record,
         "record": record,
         "fill": lambda: gpu("cuMemsetD8Async", memory, ctypes.c_ubyte(1), ctypes.c_size_t(4096), stream),
-        "copy": lambda: gpu("cuMemcpyDtoDAsync_v2", memory, ctypes.c_uint64(memory.value + 2048),
-                            ctypes.c_size_t(1024), stream),
+        "fill of rows": lambda: gpu("cuMemsetD2D8Async", memory, size(512), ctypes.c_ubyte(1), size(100), size(64), stream),
+        "copy": lambda: gpu("cuMemcpyDtoDAsync_v2", memory, half, size(1024), stream),
+        "copy of 512 KB": lambda: gpu("cuMemcpyDtoDAsync_v2", memory, half, size(1 << 19), stream),
+        "copy from pinned memory": lambda: gpu("cuMemcpyHtoDAsync_v2", memory, pinned, size(4096), stream),
+        "copy to pinned memory": lambda: gpu("cuMemcpyDtoHAsync_v2", pinned, memory, size(4096), stream),
+        "copy from pageable memory": lambda: gpu("cuMemcpyHtoDAsync_v2", memory, pageable, size(4096), stream),
+        "write of a value": lambda: gpu("cuStreamWriteValue32_v2", stream, memory, 1, 0),
+        "allocation and free in order": allocate_and_free,
         "host function": lambda: gpu("cuLaunchHostFunc", stream, nothing, None),
+        "graph of one kernel": graph(1),
+        "graph of 16 kernels": graph(16),
+        "graph of 256 kernels": graph(256),
     }  # fmt: skip
 
 
@@ -171,11 +201,11 @@ def main():
     modes = options.modes.split(",")
     told = {mode: answers(mode, options) for mode in modes}
     wrong = 0
-    for name, (_, natively) in told[modes[0]].items():
-        row = []
+    for name, (first, natively) in told[modes[0]].items():
+        row, least = [], min(LEAST // 2 if name == TWO else LEAST, first * 17 // 20)
         for mode in modes:
             fit, others = told[mode][name]
-            wrong += fit < (LEAST // 2 if name == TWO else LEAST) or (natively == "yes" and others == "no")
+            wrong += fit < least or (natively == "yes" and others == "no")
             row.append(f"{mode}: {'all' if fit == MOST else fit} fit, others go on: {others}")
         print(" | ".join([name, *row]))
     print(f"{len(told[modes[0]])} kinds, {wrong} wrong")

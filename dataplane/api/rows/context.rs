@@ -189,11 +189,11 @@ fn cuCtxResetPersistingL2Cache();
 #[since(11040)]
 fn cuCtxGetExecAffinity(pExecAffinity: *mut CUexecAffinityParam, type_: CUexecAffinityType);
 
-#[post(0x018c)]
+#[call(0x018c)]
 #[since(12050)]
 fn cuCtxRecordEvent(hCtx: CUcontext, hEvent: CUevent);
 
-#[post(0x018d)]
+#[call(0x018d)]
 #[since(12050)]
 fn cuCtxWaitEvent(hCtx: CUcontext, hEvent: CUevent);
 

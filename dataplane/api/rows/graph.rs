@@ -524,7 +524,7 @@ fn cuGraphInstantiate_v2(
 #[since(12000)]
 fn cuGraphExecGetFlags(hGraphExec: CUgraphExec, flags: Out<u64>);
 
-#[post(0x073c)]
+#[call(0x073c)]
 #[since(11010)]
 #[per_thread(ptsz)]
 #[charges(graph)]
@@ -565,7 +565,7 @@ fn cuGraphNodeSetEnabled(hGraphExec: CUgraphExec, hNode: CUgraphNode, isEnabled:
 #[since(11060)]
 fn cuGraphNodeGetEnabled(hGraphExec: CUgraphExec, hNode: CUgraphNode, isEnabled: Out<u32>);
 
-#[post(0x0742)]
+#[call(0x0742)]
 #[since(11000)]
 fn cuGraphKernelNodeCopyAttributes(dst: CUgraphNode, src: CUgraphNode);
 

@@ -91,7 +91,7 @@ fn cuStreamGetAttribute(hStream: CUstream, attr: CUstreamAttrID, value: Out<CUst
 #[per_thread(ptsz)]
 fn cuStreamSetAttribute(hStream: CUstream, attr: CUstreamAttrID, param: In<CUstreamAttrValue>);
 
-#[post(0x0608)]
+#[call(0x0608)]
 #[since(11000)]
 #[per_thread(ptsz)]
 fn cuStreamCopyAttributes(dstStream: CUstream, srcStream: CUstream);

@@ -285,9 +285,6 @@ pub unsafe fn cuThreadExchangeStreamCaptureMode(mode: *mut CUstreamCaptureMode) 
     }
     // SAFETY: not null, valid by the caller's promise.
     let new = unsafe { mode.read() };
-    if new > CU_STREAM_CAPTURE_MODE_RELAXED {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
     let old = MODE.with(|m| m.replace(new));
     // SAFETY: as above.
     unsafe { mode.write(old) };

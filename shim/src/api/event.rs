@@ -14,7 +14,7 @@ use crate::objects::stream;
 use crate::objects::synchronize::{Awaited, query, synchronize};
 use crate::session::ahead;
 use crate::session::attached::session;
-use crate::session::call::{call, post};
+use crate::session::call::{call, give, post};
 use crate::state::context;
 use crate::state::process::state;
 
@@ -41,7 +41,7 @@ fn is_elsewhere(event: CUevent, stream: CUstream) -> bool {
 fn record(op: u16, event: CUevent, stream: CUstream, encode: impl FnOnce(&mut Vec<u8>)) -> CUresult {
     ahead::queued(stream);
     match is_elsewhere(event, stream) || state().events.is_shared(event) {
-        false => post(op, encode),
+        false => give(op, encode),
         true => call(op, encode, |_| Ok(())).err().unwrap_or(CUDA_SUCCESS),
     }
 }

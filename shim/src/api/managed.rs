@@ -27,7 +27,7 @@ use crate::objects::stream::find;
 use crate::objects::synchronize::{before_freeing, refused_beside_captures};
 use crate::report::refuse::refused;
 use crate::session::attached::session;
-use crate::session::call::{call, post};
+use crate::session::call::call;
 use crate::session::context::needs_context;
 use crate::session::device::told;
 use crate::state::address_map::{MemoryKind, Range};
@@ -214,7 +214,7 @@ pub unsafe fn cuMemPrefetchAsync(address: CUdeviceptr, bytes: usize, to: CUdevic
         }
         let (devPtr, hStream) = (ClaimedDevice::new(address), stream as u64);
         let q = calls::cuMemPrefetchAsync { devPtr, count: bytes, dstDevice: to, hStream };
-        crate::answer::posted(post(ops::CU_MEM_PREFETCH_ASYNC, |w| q.encode(w)))
+        call(ops::CU_MEM_PREFETCH_ASYNC, |w| q.encode(w), |_| Ok(()))
     })())
 }
 
@@ -237,7 +237,7 @@ pub unsafe fn cuMemPrefetchAsync_v2(
         }
         let (devPtr, hStream) = (ClaimedDevice::new(address), stream as u64);
         let q = calls::cuMemPrefetchAsync_v2 { devPtr, count: bytes, location: bytes_of(&location), flags, hStream };
-        crate::answer::posted(post(ops::CU_MEM_PREFETCH_ASYNC_V2, |w| q.encode(w)))
+        call(ops::CU_MEM_PREFETCH_ASYNC_V2, |w| q.encode(w), |_| Ok(()))
     })())
 }
 

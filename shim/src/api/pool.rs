@@ -17,8 +17,9 @@ use orion_wire::message::pool::{MemPoolDestroy, MemPoolGetAttribute, MemPoolGetA
 
 use crate::answer::{code, posted, write};
 use crate::objects::capture;
+use crate::objects::stream::at_home;
 use crate::session::attached::session;
-use crate::session::call::{call, post};
+use crate::session::call::{call, give, post};
 use crate::session::route::{apart, of_device};
 use crate::state::address_map::{self, Range};
 use crate::state::context;
@@ -58,6 +59,10 @@ fn exists(pool: CUmemoryPool) -> Result<u64, CUresult> {
 }
 
 fn allocate(bytes: usize, pool: Option<u64>, stream: CUstream) -> Result<CUdeviceptr, CUresult> {
+    at_home(stream, || allocate_there(bytes, pool, stream))
+}
+
+fn allocate_there(bytes: usize, pool: Option<u64>, stream: CUstream) -> Result<CUdeviceptr, CUresult> {
     session()?;
     let device = context::current_device().ok_or(CUDA_ERROR_INVALID_CONTEXT)?;
     if bytes == 0 {
@@ -121,6 +126,9 @@ pub unsafe fn cuMemAllocFromPoolAsync(
 pub unsafe fn cuMemFreeAsync(base: CUdeviceptr, stream: CUstream) -> CUresult {
     code((|| {
         session()?;
+        if (stream as u64) <= 2 && context::current() == 0 {
+            return Err(CUDA_ERROR_INVALID_CONTEXT);
+        }
         if base == 0 {
             return Ok(());
         }
@@ -136,7 +144,7 @@ pub unsafe fn cuMemFreeAsync(base: CUdeviceptr, stream: CUstream) -> CUresult {
             }
         };
         let q = MemFreeAsync { address: ClaimedDevice::new(base), stream: Existing(stream as u64) };
-        posted(post(MemFreeAsync::OP, |w| q.encode(w))).inspect_err(|_| {
+        posted(at_home(stream, || give(MemFreeAsync::OP, |w| q.encode(w)))).inspect_err(|_| {
             // What a capture forbids has not happened.
             gone.into_iter().for_each(|range| state().addresses.insert(range));
         })

@@ -11,14 +11,14 @@ use orion_wire::message::field::Existing;
 use orion_wire::message::stream::{StreamDestroy, StreamQuery};
 
 use crate::answer::write;
-use crate::objects::capture::capturing;
+use crate::objects::capture::{capturing, status};
 use crate::objects::event::check;
-use crate::objects::stream::{clamped, find, find_own, stream_id};
+use crate::objects::stream::{at_home, clamped, find, find_own, stream_id};
 use crate::objects::synchronize::{Awaited, query, stream, synchronize};
 use crate::report::refuse;
 use crate::session::ahead;
 use crate::session::attached::session;
-use crate::session::call::{call, post};
+use crate::session::call::{call, give, post};
 use crate::session::route::{self, Key};
 use crate::session::thread::known_synchronized;
 use crate::state::context;
@@ -36,7 +36,9 @@ pub unsafe fn cuStreamSynchronize(hStream: CUstream) -> CUresult {
 pub unsafe fn cuStreamQuery(hStream: CUstream) -> CUresult {
     match session() {
         Ok(s) if known_synchronized(s, hStream as u64) => CUDA_SUCCESS,
-        Ok(_) => query(StreamQuery::OP, |w| StreamQuery { stream: Existing(hStream as u64) }.encode(w)),
+        Ok(_) => {
+            at_home(hStream, || query(StreamQuery::OP, |w| StreamQuery { stream: Existing(hStream as u64) }.encode(w)))
+        }
         Err(code) => code,
     }
 }
@@ -50,7 +52,7 @@ pub unsafe fn cuStreamWaitEvent(stream: CUstream, event: CUevent, flags: u32) ->
             let op = calls::cuStreamWaitEvent::OP;
             ahead::queued(stream);
             match state().events.is_shared(event) {
-                false => post(op, |w| q.encode(w)),
+                false => give(op, |w| q.encode(w)),
                 // The other process may record it again.
                 true => call(op, |w| q.encode(w), |_| Ok(())).err().unwrap_or(CUDA_SUCCESS),
             }
@@ -122,17 +124,30 @@ pub unsafe fn cuStreamGetPriority(stream: CUstream, priority: *mut i32) -> CUres
     unsafe { write(priority, find(stream).map(|s| s.map_or(0, |s| s.priority))) }
 }
 
+/// As [`find`], for what a captured stream does not say: the driver refuses it, and the capture is over. Asking whether
+/// the stream is idle does the same.
+fn told(stream: CUstream) -> Result<Option<&'static Stream>, CUresult> {
+    let found = find(stream)?;
+    if state().captures.any_open() && status(stream)? != CU_STREAM_CAPTURE_STATUS_NONE {
+        return match query(StreamQuery::OP, |w| StreamQuery { stream: Existing(stream as u64) }.encode(w)) {
+            CUDA_SUCCESS | CUDA_ERROR_NOT_READY => Ok(found),
+            code => Err(code),
+        };
+    }
+    Ok(found)
+}
+
 /// # Safety
 /// As CUDA's `cuStreamGetFlags`.
 pub unsafe fn cuStreamGetFlags(stream: CUstream, flags: *mut u32) -> CUresult {
     // SAFETY: the caller's promise.
-    unsafe { write(flags, find(stream).map(|s| s.map_or(0, |s| s.flags))) }
+    unsafe { write(flags, told(stream).map(|s| s.map_or(0, |s| s.flags))) }
 }
 
 /// # Safety
 /// As CUDA's `cuStreamGetId`.
 pub unsafe fn cuStreamGetId(stream: CUstream, id: *mut u64) -> CUresult {
-    let answer = find(stream).map(|_| stream_id(context::current(), stream).unwrap_or(0));
+    let answer = told(stream).map(|_| stream_id(context::current(), stream).unwrap_or(0));
     // SAFETY: the caller's promise.
     unsafe { write(id, answer) }
 }
@@ -179,7 +194,7 @@ pub unsafe fn cuStreamGetGreenCtx(stream: CUstream, green: *mut CUgreenCtx) -> C
 /// # Safety
 /// As CUDA's `cuStreamGetDevice`.
 pub unsafe fn cuStreamGetDevice(stream: CUstream, device: *mut CUdevice) -> CUresult {
-    let answer = find(stream).and_then(|s| {
+    let answer = told(stream).and_then(|s| {
         let ctx = s.map_or(context::current(), |s| s.context);
         crate::session::context::resolve(ctx as CUcontext).map(|c| c.device as CUdevice)
     });

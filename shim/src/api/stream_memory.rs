@@ -7,48 +7,74 @@ use orion_cuda::sys::*;
 use orion_wire::message::address::ClaimedDevice;
 use orion_wire::message::calls;
 
+use crate::answer::code;
+use crate::memory::copy::{is_known, post_or_call};
 use crate::memory::in_step::{before_flag, before_launch, note, note_words};
+use crate::objects::stream::at_home;
 use crate::session::ahead;
 use crate::session::attached::session;
-use crate::session::call::post;
+use crate::state::context;
+use crate::state::process::state;
+use crate::state::session::Session;
 
 /// As the row says; the driver's own limit is not known.
 const OPERATIONS_MAX: usize = 256;
 
-fn one(addr: CUdeviceptr, bytes: usize, value: u64, op: u16, encode: impl FnOnce(&mut Vec<u8>)) -> CUresult {
-    match session() {
-        Ok(s) => {
-            note_words(s, &value.to_le_bytes());
-            if let Err(code) = before_flag(s, addr, bytes as u64) {
-                return code;
-            }
-        }
+/// The flags that the driver takes with a wait: what to compare by, and nothing else (580 refuses to flush).
+const COMPARISONS: std::ops::RangeInclusive<u32> = CU_STREAM_WAIT_VALUE_GEQ..=CU_STREAM_WAIT_VALUE_NOR;
+/// Those with a write: a write without a barrier was the first version's.
+const WRITES: std::ops::RangeInclusive<u32> = CU_STREAM_WRITE_VALUE_DEFAULT..=CU_STREAM_WRITE_VALUE_DEFAULT;
+/// The first version's functions, which the driver refuses unless its module was loaded with a parameter for them.
+const JUDGED_BY_THE_DRIVER: std::ops::RangeInclusive<u32> = 1..=0;
+
+/// Whether the driver accepts a word of so many bytes at an address, which is all that it refuses of an operation.
+fn is_sound(s: &Session, addr: CUdeviceptr, bytes: usize) -> bool {
+    addr.is_multiple_of(bytes as u64)
+        && state().addresses.find(addr).is_some_and(|range| addr + bytes as u64 <= range.end())
+        && is_known(s, addr, bytes)
+}
+
+/// Not awaited, unless the driver may refuse it.
+fn one(
+    (stream, addr, bytes, value): (CUstream, CUdeviceptr, usize, u64),
+    flags_are_sound: bool,
+    op: u16,
+    encode: impl FnOnce(&mut Vec<u8>),
+) -> CUresult {
+    let s = match session() {
+        Ok(s) => s,
         Err(code) => return code,
+    };
+    note_words(s, &value.to_le_bytes());
+    if let Err(code) = before_flag(s, addr, bytes as u64) {
+        return code;
     }
-    post(op, encode)
+    let known = flags_are_sound && context::current() != 0 && is_sound(s, addr, bytes);
+    ahead::queued(stream);
+    code(at_home(stream, || post_or_call(op, known, encode)))
 }
 
 macro_rules! one_value {
-    ($($name:ident: $value:ty;)*) => {$(
+    ($($name:ident: $value:ty, $flags:ident;)*) => {$(
         /// # Safety
         /// None beyond the C ABI.
         pub unsafe fn $name(stream: CUstream, addr: CUdeviceptr, value: $value, flags: u32) -> CUresult {
             let q = calls::$name { stream: stream as u64, addr: ClaimedDevice::new(addr), value, flags };
-            ahead::queued(stream);
-            one(addr, size_of::<$value>(), u64::from(value), calls::$name::OP, |w| q.encode(w))
+            let what = (stream, addr, size_of::<$value>(), u64::from(value));
+            one(what, $flags.contains(&flags), calls::$name::OP, |w| q.encode(w))
         }
     )*};
 }
 
 one_value! {
-    cuStreamWriteValue32: u32;
-    cuStreamWaitValue32: u32;
-    cuStreamWriteValue64: u64;
-    cuStreamWaitValue64: u64;
-    cuStreamWriteValue32_v2: u32;
-    cuStreamWaitValue32_v2: u32;
-    cuStreamWriteValue64_v2: u64;
-    cuStreamWaitValue64_v2: u64;
+    cuStreamWriteValue32: u32, JUDGED_BY_THE_DRIVER;
+    cuStreamWaitValue32: u32, JUDGED_BY_THE_DRIVER;
+    cuStreamWriteValue64: u64, JUDGED_BY_THE_DRIVER;
+    cuStreamWaitValue64: u64, JUDGED_BY_THE_DRIVER;
+    cuStreamWriteValue32_v2: u32, WRITES;
+    cuStreamWaitValue32_v2: u32, COMPARISONS;
+    cuStreamWriteValue64_v2: u64, WRITES;
+    cuStreamWaitValue64_v2: u64, COMPARISONS;
 }
 
 /// The application's array, and its bytes.
@@ -92,7 +118,7 @@ macro_rules! several_values {
             };
             let q = calls::$name { stream: stream as u64, count, paramArray: sent_paramArray, flags };
             ahead::queued(stream);
-            post(calls::$name::OP, |w| q.encode(w))
+            code(at_home(stream, || post_or_call(calls::$name::OP, false, |w| q.encode(w))))
         }
     )*};
 }

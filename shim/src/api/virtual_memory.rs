@@ -201,17 +201,23 @@ pub unsafe fn cuMemMap(
             .virtual_memory
             .reservation(base)
             .is_some_and(|(start, size)| base.checked_add(bytes).is_some_and(|end| end <= start + size));
-        if flags != 0 || bytes == 0 || !base.is_multiple_of(unit) || !bytes.is_multiple_of(unit) || !inside {
+        let is_allocation = Handle(handle).is(Kind::MemAllocation);
+        if flags != 0 || bytes == 0 || !base.is_multiple_of(unit) || !is_allocation {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        if state().addresses.overlapping(base, bytes).is_some() || !Handle(handle).is(Kind::MemAllocation) {
-            return Err(CUDA_ERROR_INVALID_VALUE);
+        // As driver 580 tells them apart: what cannot be mapped anywhere, and what cannot be mapped here.
+        if !bytes.is_multiple_of(unit) || !(offset as u64).is_multiple_of(unit) {
+            return Err(CUDA_ERROR_NOT_SUPPORTED);
         }
         let device = state().virtual_memory.allocations(|all| {
-            let Some(a) = all.get_mut(&handle) else { return Ok(0) };
-            if (offset as u64).checked_add(bytes).is_none_or(|end| end > a.bytes) {
+            let a = all.get_mut(&handle);
+            if a.as_ref().is_some_and(|a| (offset as u64).checked_add(bytes).is_none_or(|end| end > a.bytes)) {
                 return Err(CUDA_ERROR_NOT_SUPPORTED);
             }
+            if !inside || state().addresses.overlapping(base, bytes).is_some() {
+                return Err(CUDA_ERROR_INVALID_VALUE);
+            }
+            let Some(a) = a else { return Ok(0) };
             if a.references == 0 {
                 return Err(CUDA_ERROR_INVALID_VALUE);
             }

@@ -22,7 +22,7 @@ use crate::activity::calls as activity;
 use crate::objects::handles;
 use crate::report::refuse;
 use crate::session::arguments::{LEGACY, PER_THREAD, bytes_at, copy_out, handles_at, per_thread};
-use crate::session::call::{call, post};
+use crate::session::call::{call, give, post};
 use crate::session::route::{self, Key};
 use crate::state::process::{is_recorded, state};
 
@@ -10000,14 +10000,14 @@ mod plain {
     #[inline(never)]
     pub unsafe extern "C" fn cuCtxRecordEvent(hCtx: CUcontext, hEvent: CUevent) -> CUresult {
         let q = calls::cuCtxRecordEvent { hCtx: hCtx as u64, hEvent: hEvent as u64 };
-        let result = post(ops::CU_CTX_RECORD_EVENT, |w| q.encode(w));
+        let result = call(ops::CU_CTX_RECORD_EVENT, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)).unwrap_or_else(|code| code);
         result
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuCtxWaitEvent(hCtx: CUcontext, hEvent: CUevent) -> CUresult {
         let q = calls::cuCtxWaitEvent { hCtx: hCtx as u64, hEvent: hEvent as u64 };
-        let result = post(ops::CU_CTX_WAIT_EVENT, |w| q.encode(w));
+        let result = call(ops::CU_CTX_WAIT_EVENT, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)).unwrap_or_else(|code| code);
         result
     }
 
@@ -10258,7 +10258,7 @@ mod plain {
             srcContext: srcContext as u64,
             ByteCount,
         };
-        let result = post(ops::CU_MEMCPY_PEER, |w| q.encode(w));
+        let result = give(ops::CU_MEMCPY_PEER, |w| q.encode(w));
         result
     }
 
@@ -10291,7 +10291,7 @@ mod plain {
             ByteCount,
             hStream: hStream as u64,
         };
-        let result = post(ops::CU_MEMCPY_PEER_ASYNC, |w| q.encode(w));
+        let result = give(ops::CU_MEMCPY_PEER_ASYNC, |w| q.encode(w));
         result
     }
 
@@ -10459,7 +10459,7 @@ mod plain {
             srcDevice: ClaimedDevice::new(srcDevice),
             ByteCount,
         };
-        let result = post(ops::CU_MEMCPY_DTO_A_V2, |w| q.encode(w));
+        let result = give(ops::CU_MEMCPY_DTO_A_V2, |w| q.encode(w));
         result
     }
 
@@ -10487,7 +10487,7 @@ mod plain {
             srcOffset,
             ByteCount,
         };
-        let result = post(ops::CU_MEMCPY_ATO_D_V2, |w| q.encode(w));
+        let result = give(ops::CU_MEMCPY_ATO_D_V2, |w| q.encode(w));
         result
     }
 
@@ -10517,7 +10517,7 @@ mod plain {
             srcOffset,
             ByteCount,
         };
-        let result = post(ops::CU_MEMCPY_ATO_A_V2, |w| q.encode(w));
+        let result = give(ops::CU_MEMCPY_ATO_A_V2, |w| q.encode(w));
         result
     }
 
@@ -12828,7 +12828,7 @@ mod plain {
     #[inline(never)]
     pub unsafe extern "C" fn cuGraphUpload(hGraph: CUgraphExec, hStream: CUstream) -> CUresult {
         let q = calls::cuGraphUpload { hGraph: hGraph as u64, hStream: hStream as u64 };
-        let result = post(ops::CU_GRAPH_UPLOAD, |w| q.encode(w));
+        let result = call(ops::CU_GRAPH_UPLOAD, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)).unwrap_or_else(|code| code);
         result
     }
 
@@ -12916,7 +12916,8 @@ mod plain {
     #[inline(never)]
     pub unsafe extern "C" fn cuGraphKernelNodeCopyAttributes(dst: CUgraphNode, src: CUgraphNode) -> CUresult {
         let q = calls::cuGraphKernelNodeCopyAttributes { dst: dst as u64, src: src as u64 };
-        let result = post(ops::CU_GRAPH_KERNEL_NODE_COPY_ATTRIBUTES, |w| q.encode(w));
+        let result = call(ops::CU_GRAPH_KERNEL_NODE_COPY_ATTRIBUTES, |w| q.encode(w), |_| Ok(CUDA_SUCCESS))
+            .unwrap_or_else(|code| code);
         result
     }
 
@@ -15717,7 +15718,8 @@ mod plain {
     #[inline(never)]
     pub unsafe extern "C" fn cuStreamCopyAttributes(dstStream: CUstream, srcStream: CUstream) -> CUresult {
         let q = calls::cuStreamCopyAttributes { dstStream: dstStream as u64, srcStream: srcStream as u64 };
-        let result = post(ops::CU_STREAM_COPY_ATTRIBUTES, |w| q.encode(w));
+        let result =
+            call(ops::CU_STREAM_COPY_ATTRIBUTES, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)).unwrap_or_else(|code| code);
         result
     }
 

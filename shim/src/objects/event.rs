@@ -3,8 +3,10 @@
 use orion_cuda::sys::*;
 use orion_wire::handle::{Handle, Kind};
 
+use crate::objects::capture::capturing;
 use crate::session::attached::session;
 use crate::state::context;
+use crate::state::process::state;
 
 /// What the driver checks of an event and a stream at once.
 pub fn check(event: CUevent, stream: CUstream, flags: u32, known: u32) -> Result<(), CUresult> {
@@ -12,11 +14,15 @@ pub fn check(event: CUevent, stream: CUstream, flags: u32, known: u32) -> Result
     if flags & !known != 0 {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
+    if (stream as u64) <= 2 && context::current() == 0 {
+        return Err(CUDA_ERROR_INVALID_CONTEXT);
+    }
     if !Handle(event as u64).is(Kind::Event) {
         return Err(CUDA_ERROR_INVALID_HANDLE);
     }
-    if (stream as u64) <= 2 && context::current() == 0 {
-        return Err(CUDA_ERROR_INVALID_CONTEXT);
+    // What is external to a graph is so while that is captured.
+    if flags != 0 && !(state().captures.any_open() && capturing(stream)) {
+        return Err(CUDA_ERROR_ILLEGAL_STATE);
     }
     Ok(())
 }

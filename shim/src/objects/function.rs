@@ -36,7 +36,21 @@ impl Function {
 
     /// Sets an attribute; the worker is asked only if the value is not the one known to be set.
     pub fn set_attribute(&self, id: u32, value: i32, device: u32) -> CUresult {
-        let Some(slot) = self.attributes.get(id as usize) else { return CUDA_ERROR_INVALID_VALUE };
+        let is_told_only = matches!(
+            id,
+            CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK
+                | CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES
+                | CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES
+                | CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES
+                | CU_FUNC_ATTRIBUTE_NUM_REGS
+                | CU_FUNC_ATTRIBUTE_PTX_VERSION
+                | CU_FUNC_ATTRIBUTE_BINARY_VERSION
+                | CU_FUNC_ATTRIBUTE_CACHE_MODE_CA
+                | CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET
+        );
+        let Some(slot) = self.attributes.get(id as usize).filter(|_| !is_told_only) else {
+            return CUDA_ERROR_INVALID_VALUE;
+        };
         if Attribute(slot.load(Ordering::Relaxed)).on(device) == Some(Ok(value)) {
             return CUDA_SUCCESS;
         }
@@ -164,7 +178,8 @@ impl Parameters {
         extra: *mut *mut c_void,
     ) -> Result<(Parameters, usize), CUresult> {
         if !each.is_null() && !extra.is_null() {
-            return Err(CUDA_ERROR_INVALID_VALUE);
+            // One that takes none is launched all the same.
+            return if f.layout.is_empty() { Ok((Parameters::None, 0)) } else { Err(CUDA_ERROR_INVALID_VALUE) };
         }
         if !extra.is_null() {
             let (mut buffer, mut size) = (std::ptr::null(), None);

@@ -280,14 +280,16 @@ pub fn global(owner: u64, name: &CStr, managed: bool) -> Result<(CUdeviceptr, us
     let s = session()?;
     let owner = loaded(owner)?;
     let ctx = context::current_home();
-    if ctx == 0 && !managed {
+    let is_module = Handle(owner.handle).is(Kind::Module);
+    // A module's variable is of the context that it was loaded into, whichever is current.
+    if ctx == 0 && !managed && !is_module {
         return Err(CUDA_ERROR_INVALID_CONTEXT);
     }
-    let key = (name.to_owned(), if Handle(owner.handle).is(Kind::Module) { owner.context } else { ctx });
+    let key = (name.to_owned(), if is_module { owner.context } else { ctx });
     if let Some(known) = owner.globals.lock().get(&key) {
         return Ok(*known);
     }
-    let found = if Handle(owner.handle).is(Kind::Module) {
+    let found = if is_module {
         let q = ModuleGetGlobal { module: Existing(owner.handle), name: name.into() };
         let found = call(ModuleGetGlobal::OP, |w| q.encode(w), ModuleGetGlobalReply::decode)?;
         (found.address, found.bytes as usize, found.is_managed)

@@ -5,6 +5,7 @@ use orion_wire::handle::{Handle, Kind};
 
 use crate::session::ahead;
 use crate::session::attached::session;
+use crate::session::context::lookup;
 use crate::state::context;
 use crate::state::process::state;
 use crate::state::stream::Stream;
@@ -53,6 +54,19 @@ pub fn in_context_of(stream: CUstream, f: impl FnOnce() -> CUresult) -> CUresult
         Some(s) => crate::session::context::with_current(s.context, give),
         None => give(),
     }
+}
+
+/// In a thread without a current context, with that of the stream: of one of the application's own the driver needs no
+/// other.
+pub fn at_home<T>(stream: CUstream, f: impl FnOnce() -> T) -> T {
+    let own = || state().streams.table.get(Handle(stream as u64)).filter(|_| (stream as u64) > 2);
+    let home = (context::current() == 0).then(own).flatten().and_then(|own| lookup(own.context).ok());
+    home.inspect(|home| context::push(home));
+    let answer = f();
+    if home.is_some() {
+        context::pop();
+    }
+    answer
 }
 
 /// Whether a stream is another context's than `ctx`, which the driver may not accept. A green context's streams are

@@ -22,26 +22,34 @@ use crate::state::ahead::{Ahead, Key, OfStream};
 use crate::state::context;
 use crate::state::process::state;
 
-/// So many commands lie between two marks,
-/// and [`MARKS_AHEAD`] marks ahead of what a stream has done. Nobody waits for 828 commands, and none goes with more
-/// than 920 and their marks ahead, which a queue of 1024 holds beside the marks of a session with a share.
-const STEP: u32 = 92;
+/// So many commands lie between two marks, and [`MARKS_AHEAD`] marks ahead of what a stream has done. Nobody waits for 828
+/// commands, and none goes with more than 920 and their marks ahead, which a queue of 1024 holds beside the marks of a
+/// session with a share.
+const COMMANDS: u32 = 92;
+/// What counts is how much of the queue a command takes: almost always a place, so many of these.
+const PLACE: u32 = 16;
+const STEP: u32 = COMMANDS * PLACE;
+/// An H200's queue of a stream holds 1021 launches with up to 1 KiB of parameters, or 717 with 4,000 bytes: as if it had 4
+/// MiB, and each launch took 1,850 bytes besides.
+const QUEUE_BYTES: usize = 4 << 20;
+const LAUNCH_BYTES: usize = 1850;
+const PLACE_BYTES: usize = QUEUE_BYTES / 1021;
 /// A thread with work under way in more streams has that in the others uncounted.
 const STREAMS: usize = 128;
 
 #[inline]
-fn count(ahead: &Ahead, key: Key, stream: CUstream) {
-    let count = ahead.since_mark.get() + 1;
+fn count(ahead: &Ahead, key: Key, stream: CUstream, takes: u32) {
+    let count = ahead.since_mark.get() + takes;
     if ahead.last.get() == key && count < STEP {
         ahead.since_mark.set(count);
         return;
     }
-    count_rarely(ahead, key, stream);
+    count_rarely(ahead, key, stream, takes);
 }
 
 #[cold]
 #[inline(never)]
-fn count_rarely(ahead: &Ahead, key: Key, stream: CUstream) {
+fn count_rarely(ahead: &Ahead, key: Key, stream: CUstream, takes: u32) {
     let mut streams = ManuallyDrop::into_inner(ahead.streams.take());
     let last = ahead.last.get();
     if let Some(one) = streams.iter_mut().find(|one| one.key == last) {
@@ -50,9 +58,9 @@ fn count_rarely(ahead: &Ahead, key: Key, stream: CUstream) {
     let at = streams.iter().position(|one| one.key == key).or_else(|| add(&mut streams, key));
     if let Some(at) = at {
         let one = &mut streams[at];
-        one.since_mark += 1;
+        one.since_mark += takes;
         if one.since_mark >= STEP {
-            one.since_mark = 0;
+            one.since_mark -= STEP;
             mark(one, stream);
         }
         ahead.last.set(key);
@@ -97,6 +105,18 @@ fn forget_what_is_passed(of: &mut OfStream) {
 /// queue holds.
 #[inline]
 pub fn queued(stream: CUstream) {
+    takes(stream, PLACE);
+}
+
+/// As [`queued`], of a launch with so many bytes of parameters.
+#[inline]
+pub fn launched(stream: CUstream, bytes: usize) {
+    let places = (LAUNCH_BYTES + bytes) * PLACE as usize / PLACE_BYTES + 1;
+    takes(stream, (places as u32).max(PLACE));
+}
+
+#[inline]
+fn takes(stream: CUstream, takes: u32) {
     // What is captured does not run, and a mark in a stream that joins would be part of the graph.
     if state().captures.any_open() {
         return;
@@ -106,5 +126,5 @@ pub fn queued(stream: CUstream) {
         2 => (2, context::current()),
         handle => (handle, 0),
     };
-    THREAD.with(|t| count(&t.ahead, key, stream));
+    THREAD.with(|t| count(&t.ahead, key, stream, takes));
 }

@@ -31,6 +31,14 @@ pub fn post(op: u16, encode: impl FnOnce(&mut Vec<u8>)) -> CUresult {
     post_sealed(op, encode, |_| ())
 }
 
+/// As [`post`], but awaited in a thread without a current context: there is none on which a failure could surface.
+pub fn give(op: u16, encode: impl FnOnce(&mut Vec<u8>)) -> CUresult {
+    match crate::state::context::current() {
+        0 => call(op, encode, |_| Ok(())).err().unwrap_or(CUDA_SUCCESS),
+        _ => post(op, encode),
+    }
+}
+
 /// As [`post`], for a command that gives something away: `Err` if it was not sent, and `Ok` with the result if it was.
 pub fn try_post(op: u16, encode: impl FnOnce(&mut Vec<u8>)) -> Result<CUresult, CUresult> {
     try_post_sealed(op, encode, |_| ())

@@ -270,7 +270,8 @@ fn generic(out: &mut String, row: &Row) {
     }
     writeln!(out, "let q = calls::{} {{ {fields} }};", row.name).unwrap();
     if row.answered == Answered::Post {
-        writeln!(out, "let result = post(ops::{}, |w| q.encode(w));", row.op_const()).unwrap();
+        let give = if created.is_some() || row.destroys.is_some() { "post" } else { "give" };
+        writeln!(out, "let result = {give}(ops::{}, |w| q.encode(w));", row.op_const()).unwrap();
     } else {
         writeln!(
             out,
@@ -412,7 +413,7 @@ use crate::activity::calls as activity;
 use crate::objects::handles;
 use crate::report::refuse;
 use crate::session::arguments::{LEGACY, PER_THREAD, bytes_at, copy_out, handles_at, per_thread};
-use crate::session::call::{call, post};
+use crate::session::call::{call, give, post};
 use crate::session::route::{self, Key};
 use crate::state::process::{is_recorded, state};
 

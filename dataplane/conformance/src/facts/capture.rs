@@ -16,6 +16,8 @@ facts! { capture:
     Context [
         nothing_runs_until_the_graph_is_launched.not_in_a_crowd("a global capture forbids others to allocate"),
         the_status_is_told,
+        a_captured_stream_does_not_say_what_it_is,
+        a_launch_that_is_refused_ends_it,
         information_is_told.not_in_a_crowd("a global capture forbids others to allocate"),
         ending_without_beginning_is_illegal_state,
         beginning_twice_is_illegal_state,
@@ -858,5 +860,40 @@ fn copies_within_host_memory_are_recorded(cu: &'static Cuda) -> Verdict {
     ok!(cu.cuGraphDestroy(graph));
     ok!(cu.cuStreamDestroy_v2(stream));
     ok!(cu.cuMemFreeHost(pinned));
+    Ok(())
+}
+
+/// What an H200's driver refuses of a captured stream, and its capture is over.
+fn a_captured_stream_does_not_say_what_it_is(cu: &'static Cuda) -> Verdict {
+    let (mut flags, mut id, mut device, mut priority, mut context) = (0, 0, 0, 0, null_mut());
+    let refused = (CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    let told = (CUDA_SUCCESS, CUDA_SUCCESS);
+    type Asked<'a> = &'a mut dyn FnMut(CUstream) -> CUresult;
+    let mut calls: [(&str, _, Asked<'_>); 5] = [
+        ("cuStreamGetFlags", refused, &mut |stream| cu.cuStreamGetFlags(stream, &mut flags)),
+        ("cuStreamGetId", refused, &mut |stream| cu.cuStreamGetId(stream, &mut id)),
+        ("cuStreamGetDevice", refused, &mut |stream| cu.cuStreamGetDevice(stream, &mut device)),
+        ("cuStreamGetPriority", told, &mut |stream| cu.cuStreamGetPriority(stream, &mut priority)),
+        ("cuStreamGetCtx", told, &mut |stream| cu.cuStreamGetCtx(stream, &mut context)),
+    ];
+    for (name, expected, call) in &mut calls {
+        let (stream, mut graph) = (capturing(cu, GLOBAL)?, null_mut());
+        let code = call(stream);
+        same!((*name, (code, cu.cuStreamEndCapture(stream, &mut graph))), (*name, *expected));
+        if !graph.is_null() {
+            ok!(cu.cuGraphDestroy(graph));
+        }
+        ok!(cu.cuStreamDestroy_v2(stream));
+    }
+    Ok(())
+}
+
+fn a_launch_that_is_refused_ends_it(cu: &'static Cuda) -> Verdict {
+    let (module, noop) = cu.kernel("noop")?;
+    let (stream, mut graph) = (capturing(cu, GLOBAL)?, null_mut());
+    answers!(CUDA_ERROR_INVALID_VALUE, cu.launch(noop, 0, 1, stream, &mut []));
+    answers!(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cu.cuStreamEndCapture(stream, &mut graph));
+    ok!(cu.cuStreamDestroy_v2(stream));
+    ok!(cu.cuModuleUnload(module));
     Ok(())
 }

@@ -10,6 +10,7 @@ use crate::fact::{Verdict, answers, facts, holds, ok};
 facts! { event:
     Context [
         never_recorded_is_complete,
+        what_is_external_to_a_graph_is_so_while_that_is_captured,
         elapsed_of_one_never_recorded_is_invalid_handle,
         elapsed_is_not_negative,
         elapsed_before_the_end_is_not_ready,
@@ -191,5 +192,20 @@ fn unknown_record_flags_are_invalid_value(cu: &'static Cuda) -> Verdict {
     let event = cu.event()?;
     answers!(CUDA_ERROR_INVALID_VALUE, cu.cuEventRecordWithFlags(event, null_mut(), 0x80));
     ok!(cu.cuEventDestroy_v2(event));
+    Ok(())
+}
+
+fn what_is_external_to_a_graph_is_so_while_that_is_captured(cu: &'static Cuda) -> Verdict {
+    let (stream, event) = (cu.stream()?, cu.event()?);
+    answers!(CUDA_ERROR_ILLEGAL_STATE, cu.cuEventRecordWithFlags(event, stream, CU_EVENT_RECORD_EXTERNAL));
+    answers!(CUDA_ERROR_ILLEGAL_STATE, cu.cuStreamWaitEvent(stream, event, CU_EVENT_WAIT_EXTERNAL));
+    let mut graph = null_mut();
+    ok!(cu.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    ok!(cu.cuEventRecordWithFlags(event, stream, CU_EVENT_RECORD_EXTERNAL));
+    ok!(cu.cuStreamWaitEvent(stream, event, CU_EVENT_WAIT_EXTERNAL));
+    ok!(cu.cuStreamEndCapture(stream, &mut graph));
+    ok!(cu.cuGraphDestroy(graph));
+    ok!(cu.cuEventDestroy_v2(event));
+    ok!(cu.cuStreamDestroy_v2(stream));
     Ok(())
 }

@@ -17,6 +17,7 @@ facts! { launch:
     ]
     Context [
         vectors_are_added,
+        what_is_only_told_of_a_function_cannot_be_set,
         every_thread_counts_once,
         arguments_of_every_width_arrive,
         a_struct_by_value_arrives,
@@ -468,6 +469,20 @@ fn cuda_3_sets_nothing_without_a_context(cu: &'static Cuda) -> Verdict {
     ];
     ok!(cu.cuCtxSetCurrent(context));
     same!(said, [CUDA_ERROR_INVALID_CONTEXT; 4]);
+    ok!(cu.cuModuleUnload(module));
+    Ok(())
+}
+
+fn what_is_only_told_of_a_function_cannot_be_set(cu: &'static Cuda) -> Verdict {
+    let (module, noop) = cu.kernel("noop")?;
+    for attribute in (0..8).chain([CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET, 16, 17]) {
+        let mut value = 0;
+        // What it is already is no exception.
+        cu.cuFuncGetAttribute(&mut value, attribute, noop);
+        let code = cu.cuFuncSetAttribute(noop, attribute, value);
+        same!((attribute, code), (attribute, CUDA_ERROR_INVALID_VALUE));
+    }
+    answers!(CUDA_ERROR_INVALID_VALUE, cu.cuFuncSetAttribute(noop, CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH, -1));
     ok!(cu.cuModuleUnload(module));
     Ok(())
 }

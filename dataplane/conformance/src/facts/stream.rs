@@ -13,6 +13,8 @@ use crate::lab::{Get, as_void, comes_to_hold, counter, counter_argument, read, t
 facts! { stream:
     Context [
         flags_are_told_back,
+        a_value_is_written_and_waited_for_as_the_flags_allow,
+        one_of_ones_own_needs_no_current_context,
         unknown_flags_are_invalid_value,
         creating_into_null_is_invalid_value,
         destroying_null_is_invalid_handle,
@@ -437,4 +439,62 @@ fn handles_have_the_lowest_bits_of_pointers(cu: &'static Cuda) -> Verdict {
         }
     }
     Ok(())
+}
+
+/// As an H200 answers: at once, and not by what is asked next.
+fn a_value_is_written_and_waited_for_as_the_flags_allow(cu: &'static Cuda) -> Verdict {
+    let (stream, words) = (cu.stream()?, cu.words(&[1, 1, 1, 1])?);
+    for flags in [1, 2, 4, 8, CU_STREAM_WAIT_VALUE_FLUSH] {
+        answers!(CUDA_ERROR_INVALID_VALUE, cu.cuStreamWriteValue32_v2(stream, words, 1, flags));
+        answers!(CUDA_ERROR_INVALID_VALUE, cu.cuStreamWriteValue64_v2(stream, words, 1, flags));
+    }
+    for flags in [4, 5, 8, 1 << 31] {
+        answers!(CUDA_ERROR_INVALID_VALUE, cu.cuStreamWaitValue32_v2(stream, words, 1, flags));
+    }
+    answers!(CUDA_ERROR_NOT_SUPPORTED, cu.cuStreamWaitValue32_v2(stream, words, 1, CU_STREAM_WAIT_VALUE_FLUSH));
+    for (at, bytes) in [(words + 2, 4), (words + 4, 8), (0, 4), (64, 4), (words + (1 << 40), 4)] {
+        let code = match bytes {
+            4 => cu.cuStreamWriteValue32_v2(stream, at, 1, 0),
+            _ => cu.cuStreamWriteValue64_v2(stream, at, 1, 0),
+        };
+        same!((at.wrapping_sub(words), code), (at.wrapping_sub(words), CUDA_ERROR_INVALID_VALUE));
+    }
+    ok!(cu.cuStreamWriteValue32_v2(stream, words + 4, 7, 0));
+    ok!(cu.cuStreamWaitValue32_v2(stream, words + 4, 7, CU_STREAM_WAIT_VALUE_EQ));
+    ok!(cu.cuStreamSynchronize(stream));
+    same!(cu.word(words + 4)?, 7);
+    ok!(cu.cuStreamDestroy_v2(stream));
+    cu.free(words)
+}
+
+/// It has a context of its own. What does not name it is refused at once.
+fn one_of_ones_own_needs_no_current_context(cu: &'static Cuda) -> Verdict {
+    let (stream, event, words, context) = (cu.stream()?, cu.event()?, cu.words(&[1])?, cu.context()?);
+    let mut address = 0;
+    ok!(cu.cuCtxSetCurrent(null_mut()));
+    let codes = [
+        ("query", cu.cuStreamQuery(stream)),
+        ("write", cu.cuStreamWriteValue32_v2(stream, words, 5, 0)),
+        ("record", cu.cuEventRecord(event, stream)),
+        ("allocate", cu.cuMemAllocAsync(&mut address, 64, stream)),
+        ("free", cu.cuMemFreeAsync(address, stream)),
+        ("synchronize", cu.cuStreamSynchronize(stream)),
+        ("event", cu.cuEventSynchronize(event)),
+    ];
+    let refused = [
+        ("query", cu.cuStreamQuery(null_mut())),
+        ("write", cu.cuStreamWriteValue32_v2(null_mut(), words, 5, 0)),
+        ("record", cu.cuEventRecord(null_mut(), null_mut())),
+        ("free", cu.cuMemFreeAsync(0, null_mut())),
+        ("copy", cu.cuMemcpyDtoD_v2(words, words, 4)),
+    ];
+    ok!(cu.cuCtxSetCurrent(context));
+    codes.iter().try_for_each(|told| if told.1 == CUDA_SUCCESS { Ok(()) } else { Err(format!("{told:?}")) })?;
+    for told in refused {
+        same!(told, (told.0, CUDA_ERROR_INVALID_CONTEXT));
+    }
+    same!(cu.word(words)?, 5);
+    ok!(cu.cuEventDestroy_v2(event));
+    ok!(cu.cuStreamDestroy_v2(stream));
+    cu.free(words)
 }

@@ -12,6 +12,7 @@ facts! { vmm:
     Context [
         the_granularity_is_a_power_of_two,
         mapped_memory_holds_data,
+        what_cannot_be_mapped_anywhere_is_not_supported,
         one_handle_can_be_mapped_twice,
         an_odd_size_is_invalid_value,
         reserving_nothing_is_invalid_value,
@@ -203,5 +204,24 @@ fn created_memory_is_counted(cu: &'static Cuda) -> Verdict {
     ok!(cu.cuMemGetInfo_v2(&mut during, &mut total));
     holds!(before - during >= bytes, "{} bytes fewer are free after {bytes} were created", before - during);
     ok!(cu.cuMemRelease(handle));
+    Ok(())
+}
+
+/// What is not whole, or not there. What cannot be mapped at that address is an invalid value.
+fn what_cannot_be_mapped_anywhere_is_not_supported(cu: &'static Cuda) -> Verdict {
+    let unit = granularity(cu)?;
+    let (address, handle) = (reserve(cu, 2 * unit)?, create(cu, unit)?);
+    let at = |beyond: usize| address + beyond as u64;
+    for (bytes, offset) in [(4096, 0), (unit / 2, 0), (unit + 4096, 0), (2 * unit, 0), (unit, 4096), (unit, unit)] {
+        answers!(CUDA_ERROR_NOT_SUPPORTED, cu.cuMemMap(address, bytes, offset, handle, 0));
+    }
+    answers!(CUDA_ERROR_INVALID_VALUE, cu.cuMemMap(at(4096), unit, 0, handle, 0));
+    answers!(CUDA_ERROR_INVALID_VALUE, cu.cuMemMap(at(2 * unit), unit, 0, handle, 0));
+    answers!(CUDA_ERROR_INVALID_VALUE, cu.cuMemMap(address, 0, 0, handle, 0));
+    answers!(CUDA_ERROR_INVALID_VALUE, cu.cuMemMap(address, unit, 0, handle, 1));
+    ok!(cu.cuMemMap(address, unit, 0, handle, 0));
+    ok!(cu.cuMemUnmap(address, unit));
+    ok!(cu.cuMemRelease(handle));
+    ok!(cu.cuMemAddressFree(address, 2 * unit));
     Ok(())
 }

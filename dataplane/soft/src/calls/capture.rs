@@ -208,9 +208,6 @@ api! {
     }
     fn cuThreadExchangeStreamCaptureMode(mode: *mut CUstreamCaptureMode) {
         let new = get(mode)?;
-        if new > CU_STREAM_CAPTURE_MODE_RELAXED {
-            return Err(CUDA_ERROR_INVALID_VALUE);
-        }
         put(mode, MODE.replace(new))
     }
 }

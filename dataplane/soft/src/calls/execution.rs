@@ -33,6 +33,9 @@ pub(super) fn set_function_attribute(f: &Function, attrib: CUfunction_attribute,
         }
         CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED => f.settings.non_portable.store(v, Ordering::Relaxed),
         CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH..=CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH => {
+            if v < 0 {
+                return Err(CUDA_ERROR_INVALID_VALUE);
+            }
             if f.declared().req_cluster.is_some() {
                 return Err(CUDA_ERROR_NOT_PERMITTED);
             }
@@ -40,6 +43,9 @@ pub(super) fn set_function_attribute(f: &Function, attrib: CUfunction_attribute,
             f.settings.required_cluster[axis].store(v, Ordering::Relaxed);
         }
         CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE => {
+            if !(0..=2).contains(&v) {
+                return Err(CUDA_ERROR_INVALID_VALUE);
+            }
             f.settings.cluster_policy.store(v, Ordering::Relaxed);
         }
         _ => return Err(CUDA_ERROR_INVALID_VALUE),
@@ -126,7 +132,13 @@ fn launch(f: CUfunction, s: Shape, h: CUstream, params: *mut *mut c_void, extra:
         let mut prepared = function.settings.prepared.lock().map_err(|_| CUDA_ERROR_UNKNOWN)?;
         *prepared = Prepared { block: s.block, shared: s.shared, param_bytes: bytes.len(), values: bytes.clone() };
     }
-    let k = KernelLaunch::new(f, &s_ref.context, s.grid, s.block, s.shared, bytes, (s.cooperative, s.cluster))?;
+    let k = KernelLaunch::new(f, &s_ref.context, s.grid, s.block, s.shared, bytes, (s.cooperative, s.cluster));
+    let k = k.inspect_err(|_| {
+        // As an H200 has it.
+        if let Some(capture) = s_ref.capture() {
+            capture.invalidate();
+        }
+    })?;
     s_ref.wait_for_room();
     let end = enqueue::enqueue(&s_ref, Work::Kernel(Arc::new(k)))?;
     match end.filter(|_| launches_block()) {

@@ -48,6 +48,18 @@ fn destroy(h: CUstream) -> R {
     Ok(())
 }
 
+/// A stream that says what it is. While it is captured it does not, and who asks ends the capture, as on an H200.
+fn told(h: CUstream) -> R<Arc<Stream>> {
+    let s = resolve(h)?;
+    match s.capture() {
+        Some(capture) => {
+            capture.invalidate();
+            Err(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
+        }
+        None => Ok(s),
+    }
+}
+
 api! {
     fn cuStreamCreate(out: *mut CUstream, flags: c_uint) { create(out, flags, 0) }
     fn cuStreamCreateWithPriority(out: *mut CUstream, flags: c_uint, priority: c_int) { create(out, flags, priority) }
@@ -88,13 +100,13 @@ api! {
         put(priority, resolve(h)?.priority)
     }
     fn cuStreamGetFlags(h: CUstream, flags: *mut c_uint) {
-        put(flags, resolve(h)?.flags)
+        put(flags, told(h)?.flags)
     }
     fn cuStreamGetId(h: CUstream, id: *mut c_ulonglong) {
-        put(id, resolve(h)?.id)
+        put(id, told(h)?.id)
     }
     fn cuStreamGetDevice(h: CUstream, device: *mut CUdevice) {
-        put(device, resolve(h)?.context.device)
+        put(device, told(h)?.context.device)
     }
     fn cuStreamGetCtx(h: CUstream, ctx: *mut CUcontext) {
         put(ctx, handle(&resolve(h)?.context))

@@ -29,6 +29,31 @@ fn mem_ops(h: CUstream, ops: Vec<MemOp>) -> R {
     enqueue(&s, Work::MemOps(ops)).map(drop)
 }
 
+/// As driver 580 on an H200 takes flags.
+fn write(h: CUstream, op: MemOp, flags: c_uint) -> R {
+    if flags == CU_STREAM_WRITE_VALUE_DEFAULT { mem_op(h, op) } else { Err(CUDA_ERROR_INVALID_VALUE) }
+}
+
+fn wait(h: CUstream, op: MemOp, flags: c_uint) -> R {
+    resolve(h)?;
+    match flags & !CU_STREAM_WAIT_VALUE_FLUSH {
+        ..=CU_STREAM_WAIT_VALUE_NOR if flags & CU_STREAM_WAIT_VALUE_FLUSH != 0 => Err(CUDA_ERROR_NOT_SUPPORTED),
+        ..=CU_STREAM_WAIT_VALUE_NOR => mem_op(h, op),
+        _ => Err(CUDA_ERROR_INVALID_VALUE),
+    }
+}
+
+/// Driver 580 refuses them, unless its kernel module was told to allow them.
+fn first_version(h: CUstream) -> R {
+    match resolve(h)?.capture() {
+        Some(capture) => {
+            capture.invalidate();
+            Err(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
+        }
+        None => Err(CUDA_ERROR_NOT_SUPPORTED),
+    }
+}
+
 fn batch(h: CUstream, count: c_uint, params: *mut CUstreamBatchMemOpParams) -> R {
     // SAFETY: the caller passes `count` entries.
     let params = unsafe { list(params, count as usize)? };
@@ -37,32 +62,32 @@ fn batch(h: CUstream, count: c_uint, params: *mut CUstreamBatchMemOpParams) -> R
 
 api! {
     fn cuStreamWriteValue32_v2(h: CUstream, at: CUdeviceptr, value: cuuint32_t, flags: c_uint) {
-        let _ = flags;
-        mem_op(h, MemOp::Write { at, bytes: 4, value: u64::from(value) })
+        write(h, MemOp::Write { at, bytes: 4, value: u64::from(value) }, flags)
     }
     fn cuStreamWriteValue64_v2(h: CUstream, at: CUdeviceptr, value: cuuint64_t, flags: c_uint) {
-        let _ = flags;
-        mem_op(h, MemOp::Write { at, bytes: 8, value })
+        write(h, MemOp::Write { at, bytes: 8, value }, flags)
     }
     fn cuStreamWaitValue32_v2(h: CUstream, at: CUdeviceptr, value: cuuint32_t, flags: c_uint) {
-        mem_op(h, MemOp::Wait { at, bytes: 4, value: u64::from(value), flags })
+        wait(h, MemOp::Wait { at, bytes: 4, value: u64::from(value), flags }, flags)
     }
     fn cuStreamWaitValue64_v2(h: CUstream, at: CUdeviceptr, value: cuuint64_t, flags: c_uint) {
-        mem_op(h, MemOp::Wait { at, bytes: 8, value, flags })
+        wait(h, MemOp::Wait { at, bytes: 8, value, flags }, flags)
     }
     fn cuStreamWriteValue32(h: CUstream, at: CUdeviceptr, value: cuuint32_t, flags: c_uint) {
-        let _ = flags;
-        mem_op(h, MemOp::Write { at, bytes: 4, value: u64::from(value) })
+        let _ = (at, value, flags);
+        first_version(h)
     }
     fn cuStreamWriteValue64(h: CUstream, at: CUdeviceptr, value: cuuint64_t, flags: c_uint) {
-        let _ = flags;
-        mem_op(h, MemOp::Write { at, bytes: 8, value })
+        let _ = (at, value, flags);
+        first_version(h)
     }
     fn cuStreamWaitValue32(h: CUstream, at: CUdeviceptr, value: cuuint32_t, flags: c_uint) {
-        mem_op(h, MemOp::Wait { at, bytes: 4, value: u64::from(value), flags })
+        let _ = (at, value, flags);
+        first_version(h)
     }
     fn cuStreamWaitValue64(h: CUstream, at: CUdeviceptr, value: cuuint64_t, flags: c_uint) {
-        mem_op(h, MemOp::Wait { at, bytes: 8, value, flags })
+        let _ = (at, value, flags);
+        first_version(h)
     }
     fn cuStreamBatchMemOp(h: CUstream, count: c_uint, params: *mut CUstreamBatchMemOpParams, flags: c_uint) {
         let _ = flags;

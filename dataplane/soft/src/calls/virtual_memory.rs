@@ -186,12 +186,14 @@ api! {
     ) {
         let p = physical(h)?;
         let (bytes, offset) = (bytes as u64, offset as u64);
-        aligned(bytes)?;
-        if flags != 0 || !at.is_multiple_of(GRANULARITY) || offset % GRANULARITY != 0 {
+        if flags != 0 || bytes == 0 || !at.is_multiple_of(GRANULARITY) {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         let fits = offset.checked_add(bytes).is_some_and(|end| end <= p.bytes);
-        if !fits || at.checked_add(bytes).is_none() {
+        if !fits || !bytes.is_multiple_of(GRANULARITY) || !offset.is_multiple_of(GRANULARITY) {
+            return Err(CUDA_ERROR_NOT_SUPPORTED);
+        }
+        if at.checked_add(bytes).is_none() {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         let reserved = RESERVED.lock().map_err(|_| CUDA_ERROR_UNKNOWN)?;

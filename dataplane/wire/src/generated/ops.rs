@@ -15,7 +15,7 @@ pub struct Op {
 }
 
 /// Changes with every row, and what it says of the other side.
-pub const ROWS_HASH: u64 = super::format::with(0x5bdb5d06584ec8a0);
+pub const ROWS_HASH: u64 = super::format::with(0xb7b005cac09f3c22);
 
 pub const CU_DEVICE_GET_HOST_ATOMIC_CAPABILITIES: u16 = 0x0100;
 pub const CU_DEVICE_GET_P2P_ATOMIC_CAPABILITIES: u16 = 0x0101;
@@ -305,8 +305,8 @@ pub static OPS: &[Op] = &[
         posted: false,
         needs_context: true,
     },
-    Op { id: CU_CTX_RECORD_EVENT, name: "cuCtxRecordEvent", posted: true, needs_context: true },
-    Op { id: CU_CTX_WAIT_EVENT, name: "cuCtxWaitEvent", posted: true, needs_context: true },
+    Op { id: CU_CTX_RECORD_EVENT, name: "cuCtxRecordEvent", posted: false, needs_context: true },
+    Op { id: CU_CTX_WAIT_EVENT, name: "cuCtxWaitEvent", posted: false, needs_context: true },
     Op { id: CU_CTX_ENABLE_PEER_ACCESS, name: "cuCtxEnablePeerAccess", posted: false, needs_context: true },
     Op { id: CU_CTX_DISABLE_PEER_ACCESS, name: "cuCtxDisablePeerAccess", posted: false, needs_context: true },
     Op { id: CU_MODULE_LOAD_DATA_EX, name: "cuModuleLoadDataEx", posted: false, needs_context: true },
@@ -449,7 +449,7 @@ pub static OPS: &[Op] = &[
     Op { id: CU_STREAM_ADD_CALLBACK, name: "cuStreamAddCallback", posted: false, needs_context: true },
     Op { id: CU_STREAM_GET_ATTRIBUTE, name: "cuStreamGetAttribute", posted: false, needs_context: true },
     Op { id: CU_STREAM_SET_ATTRIBUTE, name: "cuStreamSetAttribute", posted: false, needs_context: true },
-    Op { id: CU_STREAM_COPY_ATTRIBUTES, name: "cuStreamCopyAttributes", posted: true, needs_context: true },
+    Op { id: CU_STREAM_COPY_ATTRIBUTES, name: "cuStreamCopyAttributes", posted: false, needs_context: true },
     Op { id: CU_STREAM_WRITE_VALUE32, name: "cuStreamWriteValue32", posted: false, needs_context: true },
     Op { id: CU_STREAM_WAIT_VALUE32, name: "cuStreamWaitValue32", posted: false, needs_context: true },
     Op { id: CU_STREAM_WRITE_VALUE64, name: "cuStreamWriteValue64", posted: false, needs_context: true },
@@ -686,7 +686,7 @@ pub static OPS: &[Op] = &[
         needs_context: true,
     },
     Op { id: CU_GRAPH_EXEC_GET_FLAGS, name: "cuGraphExecGetFlags", posted: false, needs_context: true },
-    Op { id: CU_GRAPH_UPLOAD, name: "cuGraphUpload", posted: true, needs_context: true },
+    Op { id: CU_GRAPH_UPLOAD, name: "cuGraphUpload", posted: false, needs_context: true },
     Op { id: CU_GRAPH_LAUNCH, name: "cuGraphLaunch", posted: false, needs_context: true },
     Op { id: CU_GRAPH_EXEC_DESTROY, name: "cuGraphExecDestroy", posted: false, needs_context: true },
     Op { id: CU_GRAPH_EXEC_UPDATE_V2, name: "cuGraphExecUpdate_v2", posted: false, needs_context: true },
@@ -695,7 +695,7 @@ pub static OPS: &[Op] = &[
     Op {
         id: CU_GRAPH_KERNEL_NODE_COPY_ATTRIBUTES,
         name: "cuGraphKernelNodeCopyAttributes",
-        posted: true,
+        posted: false,
         needs_context: true,
     },
     Op {

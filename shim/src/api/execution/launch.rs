@@ -17,6 +17,7 @@ use orion_wire::message::occupancy::{Blocks, Question};
 use crate::answer::{code, write};
 use crate::objects::function::{Parameters, current_device, function, set_cache_config};
 use crate::objects::module::module_of;
+use crate::objects::stream::at_home;
 use crate::session::ahead;
 use crate::session::attached::session;
 use crate::session::call::{InPlace, call, send_with, start_with};
@@ -101,6 +102,8 @@ pub(super) unsafe fn launch(
     }
     let fits = match geometry.check(f, device) {
         Ok(fits) => fits,
+        // What the driver refuses in a captured stream ends the capture.
+        Err(_) if state().captures.any_open() => false,
         Err(code) => return code,
     };
     // SAFETY: the caller's promise.
@@ -154,14 +157,14 @@ pub(super) unsafe fn launch(
         return match send_with(s, LaunchKernel::OP, ctx, 0, len, fill) {
             Ok(_) if launches_block() => after_blocking_launch(stream),
             Ok(_) => {
-                ahead::queued(stream);
+                ahead::launched(stream, parameter_bytes);
                 crate::session::call::settle()
             }
             Err(code) => code,
         };
     }
     let code = launch_and_wait(s, f, ctx, stream, question, |op| start_with(s, op, len, fill));
-    ahead::queued(stream);
+    ahead::launched(stream, parameter_bytes);
     code
 }
 
@@ -321,11 +324,14 @@ pub unsafe fn cuLaunchCooperativeKernel(
 ) -> CUresult {
     let geometry = Geometry { grid: [gx, gy, gz], block: [bx, by, bz], shared_bytes };
     // The driver answers 720 at once if the grid cannot be resident; so does this.
-    let fits = (|| {
+    let fits = at_home(stream, || {
         let f = function(f.cast())?;
-        if !geometry.check(f, current_device()?)? {
-            // The launch itself is refused, in the driver's words.
-            return Ok(());
+        match geometry.check(f, current_device()?) {
+            Ok(true) => {}
+            // The launch itself is refused, in the driver's words; a capture ends with that.
+            Ok(false) => return Ok(()),
+            Err(_) if state().captures.any_open() => return Ok(()),
+            Err(code) => return Err(code),
         }
         let threads = bx * by * bz;
         let blocks = f.occupancy(Question::Blocks(Blocks {
@@ -340,7 +346,7 @@ pub unsafe fn cuLaunchCooperativeKernel(
             return Err(CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
         }
         Ok(())
-    })();
+    });
     if let Err(code) = fits {
         return code;
     }

@@ -452,10 +452,9 @@ pub unsafe fn cuGraphExecHostNodeSetParams(
 pub unsafe fn cuGraphExecChildGraphNodeSetParams(exec: CUgraphExec, node: CUgraphNode, child: CUgraph) -> CUresult {
     let params = Params::child(child, CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE);
     let decode: DecodeCopies = |r| Ok(GraphExecChildGraphNodeSetParamsReply::decode(r)?.copies);
-    let copies = copies_matter(exec).then_some(decode);
     let encode =
         |exec, node, params, w: &mut Vec<u8>| GraphExecChildGraphNodeSetParams { exec, node, params }.encode(w);
-    set(GraphExecChildGraphNodeSetParams::OP, (exec, node), params, encode, copies)
+    set(GraphExecChildGraphNodeSetParams::OP, (exec, node), params, encode, Some(decode))
 }
 
 /// # Safety
@@ -469,7 +468,8 @@ pub unsafe fn cuGraphExecBatchMemOpNodeSetParams(
     let params = unsafe { Params::batch(params) };
     let encode =
         |exec, node, params, w: &mut Vec<u8>| GraphExecBatchMemOpNodeSetParams { exec, node, params }.encode(w);
-    set(GraphExecBatchMemOpNodeSetParams::OP, (exec, node), params, encode, None)
+    let decode: DecodeCopies = |_| Ok(Default::default());
+    set(GraphExecBatchMemOpNodeSetParams::OP, (exec, node), params, encode, Some(decode))
 }
 
 /// # Safety

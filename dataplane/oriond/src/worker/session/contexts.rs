@@ -143,7 +143,7 @@ impl Session {
     /// Drops what is kept by context: streams, events and copies under way.
     pub fn forget_context(&mut self, word: u64) {
         self.thread_streams.retain(|(context, _), _| *context != word);
-        self.stream_homes.retain(|_, context| *context != word);
+        self.stream_homes.retain(|_, home| home.context != word);
         self.busy_streams.remove(&word);
         self.latched.retain(|l| l.0 != word);
         self.spare_events.remove(&word);

@@ -34,7 +34,7 @@ impl Session {
         }
         self.objects.put(kind, word, pointer, self.green.home(self.current));
         if kind == Kind::Stream {
-            self.stream_homes.insert(pointer as usize, self.current);
+            self.note_stream(pointer.cast());
             self.green.stream_made(self.driver, word, pointer.cast());
         }
         Ok(())

@@ -62,7 +62,7 @@ use crate::worker::state::objects::Objects;
 use crate::worker::state::pinned::Pinned;
 use crate::worker::state::retired::Retired;
 use crate::worker::state::scratch::Scratch;
-use crate::worker::state::streams::{BusyStreams, Freed};
+use crate::worker::state::streams::{BusyStreams, Freed, Home};
 use crate::worker::state::vgpus::{Vgpu, Vgpus};
 use crate::worker::state::waits::{Held, SmallCopy, Wait};
 
@@ -147,7 +147,7 @@ pub struct Session {
     current: u64,
     thread_streams: FxHashMap<(u64, u16), CUstream>,
     /// The context that each stream of the application's was made in.
-    stream_homes: FxHashMap<usize, u64>,
+    stream_homes: FxHashMap<usize, Home>,
     /// Streams with work since they were last seen idle, by context, and the last command that named each: what
     /// `cuCtxSynchronize` waits for.
     busy_streams: BusyStreams,

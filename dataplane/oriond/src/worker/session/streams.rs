@@ -13,7 +13,7 @@ use orion_wire::record::THREADS_MAX;
 use rustc_hash::FxHashMap;
 
 use crate::worker::session::Session;
-use crate::worker::state::streams::Busy;
+use crate::worker::state::streams::{Busy, Home};
 use crate::worker::state::waits::is_legacy;
 
 impl Session {
@@ -28,6 +28,8 @@ impl Session {
     /// As [`Self::stream`], for kernels, copies to the device and waits.
     pub fn plain_stream(&mut self, word: u64, thread: u16) -> Result<CUstream, CUresult> {
         let pointer: CUstream = match word {
+            // It would be a stream of no context that has work.
+            0 | 1 if self.current == 0 => return Err(CUDA_ERROR_INVALID_CONTEXT),
             0 | 1 => word as *mut c_void as CUstream,
             2 => self.thread_stream(thread)?,
             _ => match self.objects.lookup(Kind::Stream, word) {
@@ -42,8 +44,17 @@ impl Session {
 
     /// The context that a stream belongs to. It may be used while another is current, as with several devices it is.
     pub(super) fn home_of(&self, stream: CUstream) -> u64 {
-        let made_in = || self.stream_homes.get(&(stream as usize)).copied();
+        let made_in = || self.stream_homes.get(&(stream as usize)).map(|home| home.context);
         self.green.context_of(stream).or_else(made_in).unwrap_or(self.current)
+    }
+
+    /// A stream was made in the current context.
+    pub(super) fn note_stream(&mut self, stream: CUstream) {
+        let mut flags = CU_STREAM_DEFAULT;
+        // SAFETY: a stream of this session and a valid out pointer.
+        let code = unsafe { self.driver.cuStreamGetFlags(stream, &mut flags) };
+        let is_blocking = code != CUDA_SUCCESS || flags & CU_STREAM_NON_BLOCKING == 0;
+        self.stream_homes.insert(stream as usize, Home { context: self.current, is_blocking });
     }
 
     pub(super) fn busy(&mut self, stream: CUstream) -> &mut Busy {
@@ -97,6 +108,7 @@ impl Session {
         self.captures.restore(self.driver, relaxed);
         match code {
             CUDA_SUCCESS => {
+                self.note_stream(stream);
                 self.thread_streams.insert(key, stream);
                 Ok(stream)
             }
@@ -155,12 +167,10 @@ impl Session {
         self.busy_streams_of(context).iter().chain(&self.captured_in(context)).any(is_captured)
     }
 
-    /// Whether the legacy default stream encompasses it.
+    /// Whether the legacy default stream encompasses it. The driver is not asked: of a captured stream it refuses to
+    /// tell, and the capture is over.
     pub(super) fn is_blocking(&self, stream: CUstream) -> bool {
-        let mut flags = CU_STREAM_DEFAULT;
-        // SAFETY: a stream of this session and a valid out pointer.
-        let code = unsafe { self.driver.cuStreamGetFlags(stream, &mut flags) };
-        code != CUDA_SUCCESS || flags & CU_STREAM_NON_BLOCKING == 0
+        self.stream_homes.get(&(stream as usize)).is_none_or(|home| home.is_blocking)
     }
 
     /// Streams of any context that may have work.

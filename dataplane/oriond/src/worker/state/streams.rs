@@ -32,3 +32,12 @@ pub struct Freed {
     pub uses_pools: bool,
     pub streams: HashSet<(u64, usize)>,
 }
+
+/// What is known of a stream since it was made.
+#[derive(Debug, Clone, Copy)]
+pub struct Home {
+    /// As the client names it.
+    pub context: u64,
+    /// The context's legacy default stream encompasses it.
+    pub is_blocking: bool,
+}
