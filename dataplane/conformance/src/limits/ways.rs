@@ -464,6 +464,7 @@ impl<'a> Bench<'a> {
                 ok!(self.cuMemRelease(handle));
             }
             Piece::Mapped(at, bytes) => self.unmap(at, bytes)?,
+            Piece::FromPool(at) | Piece::Orphan(at) if at >> 9 & 7 == 0 => self.give_back_beside_a_capture(at)?,
             Piece::FromPool(at) | Piece::Orphan(at) => ok!(self.cuMemFreeAsync(at, null_mut())),
             Piece::Graph(graph, launched) => {
                 if let Some((exec, at)) = launched {
@@ -478,6 +479,18 @@ impl<'a> Bench<'a> {
                 ok!(self.cuCtxSetCurrent(self.context));
             }
         }
+        Ok(())
+    }
+
+    /// Which is about another stream.
+    fn give_back_beside_a_capture(&self, at: CUdeviceptr) -> Result<(), String> {
+        let (mut stream, mut graph) = (null_mut(), null_mut());
+        ok!(self.cuStreamCreate(&mut stream, CU_STREAM_NON_BLOCKING));
+        ok!(self.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+        ok!(self.cuMemFreeAsync(at, null_mut()));
+        ok!(self.cuStreamEndCapture(stream, &mut graph));
+        ok!(self.cuGraphDestroy(graph));
+        ok!(self.cuStreamDestroy_v2(stream));
         Ok(())
     }
 

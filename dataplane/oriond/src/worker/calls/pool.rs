@@ -152,7 +152,7 @@ pub fn cuMemFreeAsync(s: &mut Session, header: &Header, mut r: Reader<'_>, _repl
     // SAFETY: a stream and device memory of this session; the driver checks that an allocation begins there.
     let code = unsafe { s.driver.cuMemFreeAsync(base.raw(), stream) };
     // In a stream that is being captured nothing is freed now.
-    if code == CUDA_SUCCESS && !s.captures.open() {
+    if code == CUDA_SUCCESS && !(s.captures.open() && s.is_capturing(stream)) {
         s.addresses.ended(base.raw());
         let ending = s.memory_ends(base.raw());
         s.memory_ended(ending, true);
