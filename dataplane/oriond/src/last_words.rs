@@ -37,9 +37,24 @@ impl LastWords {
         self.text(&digits[at..]);
     }
 
+    pub fn hexadecimal(&mut self, number: u64) {
+        self.text(b"0x");
+        let digits = (64 - (number | 1).leading_zeros()).div_ceil(4);
+        (0..digits).rev().for_each(|digit| self.text(&[b"0123456789abcdef"[(number >> (4 * digit)) as usize & 15]]));
+    }
+
+    #[cfg(test)]
+    pub fn said(&self) -> &[u8] {
+        &self.bytes[16..self.len]
+    }
+
+    pub fn say(self) {
+        self.send(lines::control().map_or(-1, |control| control.as_raw_fd()));
+    }
+
     /// Says them, and ends the process.
     pub fn end(self, status: i32) -> ! {
-        self.send(lines::control().map_or(-1, |control| control.as_raw_fd()));
+        self.say();
         // SAFETY: ends the process at once.
         unsafe { libc::_exit(status) }
     }

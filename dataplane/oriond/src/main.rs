@@ -23,6 +23,7 @@ mod attach;
 mod cell;
 mod config;
 mod engine;
+mod fallen;
 mod last_words;
 mod lines;
 mod log;

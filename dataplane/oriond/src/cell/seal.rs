@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use super::enter::lower;
 use super::plan::Seal;
 use super::{calls, files};
-use crate::lines;
+use crate::{fallen, lines};
 
 /// The driver opens a few for each GPU, the session a dozen; memory that is shared between processes one each.
 const DESCRIPTORS_MAX: u64 = 8192;
@@ -24,6 +24,7 @@ pub fn seal(seal: Seal, control: BorrowedFd<'_>, also: &[PathBuf]) -> Result<(),
         return Ok(());
     }
     std::panic::set_hook(Box::new(|panic| lines::warn(&panic.to_string())));
+    fallen::watch().map_err(|e| format!("installing handlers of signals failed: {e}"))?;
     drop_standard_streams().map_err(|e| format!("letting go of the log failed: {e}"))?;
     lower(libc::RLIMIT_NOFILE, DESCRIPTORS_MAX).map_err(|e| format!("limiting descriptors failed: {e}"))?;
     if seal.landlock {

@@ -10,6 +10,7 @@ use orion_telemetry::recorder::Position;
 use orion_wire::Fault;
 use orion_wire::record::{Header, op};
 
+use crate::fallen;
 use crate::worker::dispatch::{abandon, dispatch};
 use crate::worker::outcome::{Outcome, Stop};
 use crate::worker::session::{Session, freeing, in_step};
@@ -252,6 +253,7 @@ fn execute_recorded(s: &mut Session, header: &Header, body: &[u8], reply: &mut V
 #[inline(always)]
 fn execute_one(s: &mut Session, header: &Header, body: &[u8], reply: &mut Vec<u8>) -> Result<(), Fault> {
     let executed = s.executed.fetch_add(1, Ordering::Relaxed) + 1;
+    fallen::executing(header);
     s.in_step.note(header, executed);
     // What the client's own thread changes in mapped memory is not another thread's work.
     if header.op != op::HEAP_PATCH {
