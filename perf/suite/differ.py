@@ -340,7 +340,8 @@ class Program:
     def of_pinned(self):
         pinned, flags, device = self.pick("pinned"), c_uint(), c_uint64()
         arguments = byref(flags), c_void_p(pinned.handle)
-        mask = 4 if self.is_known else 0xFF
+        # Pinned memory is cut from larger pieces, and a driver tells of PORTABLE what the piece was asked for with.
+        mask = 4 if self.is_known else 0xFE
         if not self.is_known or pinned.handle:
             self.call("cuMemHostGetFlags", *arguments, said=pinned.name, out=lambda: flags.value & mask)
         arguments = byref(device), c_void_p(pinned.handle), c_uint(self.random.choice((0, 0, 1)))

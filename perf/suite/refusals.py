@@ -2,7 +2,7 @@
 """What each function of the driver answers when it is given nothing, or little: natively and through Orion.
 
     python3 perf/suite/refusals.py                               # native, shm and tcp
-    python3 perf/suite/refusals.py --modes native --only Stream  # the driver's own answers to what has Stream in its name
+    python3 perf/suite/refusals.py --modes native --only Stream  # the driver's own answers, of some functions
     python3 perf/suite/refusals.py --save gpu.json               # and keeps the first mode's answers
     python3 perf/suite/refusals.py --against gpu.json            # compares with those instead of a first mode
 
@@ -201,7 +201,10 @@ def answers(mode, options):
     told, begin = {}, 0
     while True:
         child = subprocess.Popen(
-            [*command, str(begin)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=lib if mode == "native" else None
+            [*command, str(begin)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=lib if mode == "native" else None,
         )
         asked, ended = None, False
         selector = selectors.DefaultSelector()

@@ -51,13 +51,13 @@ fn record(op: u16, event: CUevent, stream: CUstream, encode: impl FnOnce(&mut Ve
 pub unsafe fn cuEventCreate(out: *mut CUevent, flags: u32) -> CUresult {
     const KNOWN: u32 = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
     let answer = session().and_then(|_| {
+        if context::current() == 0 {
+            return Err(CUDA_ERROR_INVALID_CONTEXT);
+        }
         // An event for other processes cannot keep time.
         let shared_with_timing = flags & (CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING) == CU_EVENT_INTERPROCESS;
         if out.is_null() || flags & !KNOWN != 0 || shared_with_timing {
             return Err(CUDA_ERROR_INVALID_VALUE);
-        }
-        if context::current() == 0 {
-            return Err(CUDA_ERROR_INVALID_CONTEXT);
         }
         let handle = state().handles.reserve_in(Kind::Event, context::current_home());
         if state().contexts.several() {

@@ -115,7 +115,7 @@ pub fn free_in_heap(s: &'static Session, gone: &Range) -> Result<(), CUresult> {
 /// # Safety
 /// As CUDA's `cuMemHostGetFlags`.
 pub unsafe fn cuMemHostGetFlags(out: *mut u32, p: *mut c_void) -> CUresult {
-    let answer = session().and_then(|_| match state().addresses.find(p as u64) {
+    let answer = needs_context().and_then(|_| match state().addresses.find(p as u64) {
         Some(r) if r.is_host() => Ok(r.flags),
         _ => Err(CUDA_ERROR_INVALID_VALUE),
     });
@@ -127,7 +127,7 @@ pub unsafe fn cuMemHostGetFlags(out: *mut u32, p: *mut c_void) -> CUresult {
 /// As CUDA's `cuMemHostGetDevicePointer_v2`.
 pub unsafe fn cuMemHostGetDevicePointer_v2(out: *mut CUdeviceptr, p: *mut c_void, flags: u32) -> CUresult {
     let answer = (|| {
-        let s = session()?;
+        let (s, ..) = needs_context()?;
         if flags != 0 || out.is_null() {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }

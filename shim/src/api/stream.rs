@@ -121,7 +121,16 @@ pub unsafe fn cuStreamDestroy_v2(stream: CUstream) -> CUresult {
 /// As CUDA's `cuStreamGetPriority`.
 pub unsafe fn cuStreamGetPriority(stream: CUstream, priority: *mut i32) -> CUresult {
     // SAFETY: the caller's promise.
-    unsafe { write(priority, find(stream).map(|s| s.map_or(0, |s| s.priority))) }
+    unsafe { write(priority, unless_invalid(stream).map(|s| s.map_or(0, |s| s.priority))) }
+}
+
+/// As [`find`], for what a captured stream says until its capture is over.
+fn unless_invalid(stream: CUstream) -> Result<Option<&'static Stream>, CUresult> {
+    let found = find(stream)?;
+    if state().captures.any_open() && status(stream)? == CU_STREAM_CAPTURE_STATUS_INVALIDATED {
+        return Err(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    }
+    Ok(found)
 }
 
 /// As [`find`], for what a captured stream does not say: the driver refuses it, and the capture is over. Asking whether
@@ -155,7 +164,7 @@ pub unsafe fn cuStreamGetId(stream: CUstream, id: *mut u64) -> CUresult {
 /// # Safety
 /// As CUDA's `cuStreamGetCtx`.
 pub unsafe fn cuStreamGetCtx(stream: CUstream, ctx: *mut CUcontext) -> CUresult {
-    let answer = find(stream).map(|s| s.map_or(context::current(), |s| s.context) as CUcontext);
+    let answer = unless_invalid(stream).map(|s| s.map_or(context::current(), |s| s.context) as CUcontext);
     // SAFETY: the caller's promise.
     unsafe { write(ctx, answer) }
 }

@@ -56,6 +56,15 @@ pub fn in_context_of(stream: CUstream, f: impl FnOnce() -> CUresult) -> CUresult
     }
 }
 
+/// As [`in_context_of`], of a copy of these sides that is not waited for.
+pub fn in_context_of_copy(stream: CUstream, to: u64, from: u64, f: impl FnOnce() -> CUresult) -> CUresult {
+    if session().is_ok_and(|s| s.pages.must_bring()) {
+        let is_host = |side| state().addresses.find(side).is_some_and(|range| range.is_host());
+        ahead::carried(stream, is_host(to), is_host(from));
+    }
+    in_context_of(stream, f)
+}
+
 /// In a thread without a current context, with that of the stream: of one of the application's own the driver needs no
 /// other.
 pub fn at_home<T>(stream: CUstream, f: impl FnOnce() -> T) -> T {

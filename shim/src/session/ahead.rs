@@ -22,15 +22,15 @@ use crate::state::ahead::{Ahead, Key, OfStream};
 use crate::state::context;
 use crate::state::process::state;
 
-/// So many commands lie between two marks, and [`MARKS_AHEAD`] marks ahead of what a stream has done. Nobody waits for 828
-/// commands, and none goes with more than 920 and their marks ahead, which a queue of 1024 holds beside the marks of a
-/// session with a share.
+/// So many commands lie between two marks, and [`MARKS_AHEAD`] marks ahead of what a stream has done. Nobody waits for
+/// 828 commands, and none goes with more than 920 and their marks ahead, which a queue of 1024 holds beside the marks
+/// of a session with a share.
 const COMMANDS: u32 = 92;
 /// What counts is how much of the queue a command takes: almost always a place, so many of these.
 const PLACE: u32 = 16;
 const STEP: u32 = COMMANDS * PLACE;
-/// An H200's queue of a stream holds 1021 launches with up to 1 KiB of parameters, or 717 with 4,000 bytes: as if it had 4
-/// MiB, and each launch took 1,850 bytes besides.
+/// An H200's queue of a stream holds 1021 launches with up to 1 KiB of parameters, or 717 with 4,000 bytes: as if it had
+/// 4 MiB, and each launch took 1,850 bytes besides.
 const QUEUE_BYTES: usize = 4 << 20;
 const LAUNCH_BYTES: usize = 1850;
 const PLACE_BYTES: usize = QUEUE_BYTES / 1021;
@@ -113,6 +113,15 @@ pub fn queued(stream: CUstream) {
 pub fn launched(stream: CUstream, bytes: usize) {
     let places = (LAUNCH_BYTES + bytes) * PLACE as usize / PLACE_BYTES + 1;
     takes(stream, (places as u32).max(PLACE));
+}
+
+/// Besides the copy itself, where host memory is another machine's: what is copied there is followed by a word and an
+/// event that tell the worker, what is copied from there by an event.
+pub fn carried(stream: CUstream, to_host: bool, from_host: bool) {
+    let places = if to_host { 2 } else { u32::from(from_host) };
+    if places > 0 {
+        takes(stream, places * PLACE);
+    }
 }
 
 #[inline]

@@ -27,7 +27,7 @@ facts! { thread:
         a_context_synchronize_covers_a_destroyed_stream,
         a_blocking_copy_holds_up_nobody_else,
         a_larger_stack_waits_and_others_may_ask.not_in_a_crowd("it sets what holds for all"),
-        a_full_queue_holds_up_nobody_else,
+        a_full_queue_holds_up_nobody_else.alone(),
         eight_hundred_launches_wait_for_nobody,
         a_kernel_hears_the_host_although_the_queue_is_full,
         eight_work_at_once,
@@ -503,7 +503,7 @@ fn a_full_queue_holds_up_nobody_else(cu: &'static Cuda) -> Verdict {
     let (module, increment) = cu.kernel("increment")?;
     let (stream, other) = (cu.stream()?, cu.stream()?);
     for by_function in [false, true] {
-        let (word, flag) = (cu.words(&[0])?, cu.words(&[0])?);
+        let (word, flag, fresh) = (cu.words(&[0])?, cu.words(&[0])?, cu.words(&[0])?);
         let gate = match by_function {
             true => Some(cu.gate(stream)?),
             false => {
@@ -514,10 +514,10 @@ fn a_full_queue_holds_up_nobody_else(cu: &'static Cuda) -> Verdict {
         let launches = fill_queue(cu, increment, word, stream);
         holds!(!launches.is_finished(), "nothing holds the stream up");
         let mut seen = 9u32;
-        ok!(cu.cuMemcpyDtoHAsync_v2(as_void(&mut seen), flag, 4, other));
+        ok!(cu.launch_on(increment, fresh, other));
+        ok!(cu.cuMemcpyDtoHAsync_v2(as_void(&mut seen), fresh, 4, other));
         ok!(cu.cuStreamSynchronize(other));
-        let fresh = cu.words(&[seen + 1])?;
-        same!(cu.word(fresh)?, 1);
+        same!(seen, 1);
         match gate {
             Some(gate) => gate.open(),
             None => ok!(cu.cuStreamWriteValue32_v2(other, flag, 1, 0)),

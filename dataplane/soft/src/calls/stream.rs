@@ -48,6 +48,13 @@ fn destroy(h: CUstream) -> R {
     Ok(())
 }
 
+/// A stream of whose capture nothing has gone wrong.
+fn unless_invalid(h: CUstream) -> R<Arc<Stream>> {
+    let s = resolve(h)?;
+    s.capture().map_or(Ok(()), |capture| capture.check())?;
+    Ok(s)
+}
+
 /// A stream that says what it is. While it is captured it does not, and who asks ends the capture, as on an H200.
 fn told(h: CUstream) -> R<Arc<Stream>> {
     let s = resolve(h)?;
@@ -97,7 +104,7 @@ api! {
         s.context.check()
     }
     fn cuStreamGetPriority(h: CUstream, priority: *mut c_int) {
-        put(priority, resolve(h)?.priority)
+        put(priority, unless_invalid(h)?.priority)
     }
     fn cuStreamGetFlags(h: CUstream, flags: *mut c_uint) {
         put(flags, told(h)?.flags)
@@ -109,7 +116,7 @@ api! {
         put(device, told(h)?.context.device)
     }
     fn cuStreamGetCtx(h: CUstream, ctx: *mut CUcontext) {
-        put(ctx, handle(&resolve(h)?.context))
+        put(ctx, handle(&unless_invalid(h)?.context))
     }
     fn cuStreamGetCtx_v2(h: CUstream, ctx: *mut CUcontext, green: *mut CUgreenCtx) {
         let c = resolve(h)?.context.clone();

@@ -265,6 +265,12 @@ pub unsafe fn cuGraphLaunch(exec: CUgraphExec, stream: CUstream) -> CUresult {
         Ok(())
     })();
     ahead::queued(stream);
+    if let (Ok(s), Ok(name)) = (session(), exec_name(exec))
+        && s.pages.must_bring()
+        && s.graph_launches.copies_of(name).is_some()
+    {
+        ahead::carried(stream, true, true);
+    }
     code(answer)
 }
 

@@ -51,8 +51,10 @@ impl Session {
     /// A stream was made in the current context.
     pub(super) fn note_stream(&mut self, stream: CUstream) {
         let mut flags = CU_STREAM_DEFAULT;
+        let relaxed = self.captures.relax(self.driver);
         // SAFETY: a stream of this session and a valid out pointer.
         let code = unsafe { self.driver.cuStreamGetFlags(stream, &mut flags) };
+        self.captures.restore(self.driver, relaxed);
         let is_blocking = code != CUDA_SUCCESS || flags & CU_STREAM_NON_BLOCKING == 0;
         self.stream_homes.insert(stream as usize, Home { context: self.current, is_blocking });
     }
