@@ -5,10 +5,10 @@
     python3 perf/suite/ahead.py --modes native               # the GPU's own queue
 
 A host function holds a stream up while a thread gives it more and more to do of one kind. `fit` is how many it had
-given when nothing more went, or that all did. Then another thread copies to the host and waits for that, in a stream of
-its own: `others go on` says whether it got there within two seconds. Exits 1 if they do in the first mode and not in
-another, or if fewer than 800 fit somewhere (400 launches with an event each) although they do in the first mode. Of what
-fits less often there, six in seven have to fit. Needs no PyTorch.
+given when nothing more went, or that all did. Then another thread copies to the host and waits for that, in a stream
+of its own: `others go on` says whether it got there within two seconds. Exits 1 if they do in the first mode and not
+in another, or if fewer than 800 fit somewhere (400 launches with an event each) although they do in the first mode.
+Of what fits less often there, six in seven have to fit. Needs no PyTorch.
 """
 
 import argparse

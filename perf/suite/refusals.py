@@ -5,6 +5,7 @@
     python3 perf/suite/refusals.py --modes native --only Stream  # the driver's own answers, of some functions
     python3 perf/suite/refusals.py --save gpu.json               # and keeps the first mode's answers
     python3 perf/suite/refusals.py --against gpu.json            # compares with those instead of a first mode
+    python3 perf/suite/refusals.py --against gpu.json --known known.txt    # but for what is known to differ
 
 Every function of dataplane/api/rows is called in four ways: with zeros alone, with room where it takes a pointer, with
 real objects, and with those and ones for numbers; with a current context, without one, and with a stream that is being
@@ -22,6 +23,7 @@ import selectors
 import shlex
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from ctypes import byref, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from pathlib import Path
 
@@ -235,12 +237,49 @@ def answers(mode, options):
             sys.exit(f"refusals: {mode}: the program ended with {code} before the first call")
 
 
+def keep(told, path):
+    """A line for each function: its answers in the order of `WAYS`."""
+    by_function = {}
+    for row, said in told.items():
+        function, way = row.split(" | ")
+        by_function.setdefault(function, [None] * len(WAYS))[WAYS.index(tuple(way.split(", ")))] = said
+    lines = (f"{json.dumps(function)}: {json.dumps(said)}" for function, said in sorted(by_function.items()))
+    path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+
+def row_of(function, way):
+    return f"{function} | {', '.join(way)}"
+
+
+def kept(path):
+    told = {}
+    for function, answers in json.loads(path.read_text()).items():
+        told |= {row_of(function, way): said for way, said in zip(WAYS, answers) if said is not None}
+    return told
+
+
+def known_of(path):
+    """A line for each function, with the numbers of the ways in which its answers are known to differ."""
+    lines = (line.split() for line in path.read_text().splitlines())
+    return {row_of(function, WAYS[int(number)]) for function, numbers in lines for number in numbers}
+
+
+def list_known(rows, path):
+    by_function = {}
+    for row in rows:
+        function, way = row.split(" | ")
+        by_function.setdefault(function, []).append(str(WAYS.index(tuple(way.split(", ")))))
+    path.write_text("".join(f"{function} {''.join(sorted(ways))}\n" for function, ways in sorted(by_function.items())))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--modes", default=",".join(run.MODES), help="comma-separated, of native, shm, tcp")
     parser.add_argument("--only", default="", help="only functions with this in their name")
     parser.add_argument("--save", type=Path, metavar="FILE", help="where to keep the first mode's answers")
     parser.add_argument("--against", type=Path, metavar="FILE", help="compares with answers that were kept")
+    parser.add_argument("--known", type=Path, metavar="FILE", help="what is known to differ")
+    parser.add_argument("--list", type=Path, metavar="FILE", help="where to write what does")
     parser.add_argument("--native-lib", type=Path, metavar="DIR", help="where the native mode's libcuda.so.1 is")
     parser.add_argument("--orion-run", default=run.REPOSITORY / "target/release/orion-run", type=Path, metavar="PATH")
     parser.add_argument("--orion-args", default="", help='more options for orion-run, e.g. "--software-gpu"')
@@ -248,20 +287,30 @@ def main():
     options = parser.parse_args()
     if options.ask is not None:
         return ask(options.only, options.ask)
-    told = {mode: answers(mode, options) for mode in options.modes.split(",")}
+    modes = options.modes.split(",")
+    with ThreadPoolExecutor(len(modes)) as pool:
+        told = dict(zip(modes, pool.map(lambda mode: answers(mode, options), modes)))
     if options.save:
-        options.save.write_text(json.dumps(next(iter(told.values())), indent=0, sort_keys=True) + "\n")
+        keep(next(iter(told.values())), options.save)
     if options.against:
-        kept = json.loads(options.against.read_text())
-        told = {"kept": {row: said for row, said in kept.items() if options.only in row}, **told}
+        told = {"kept": {row: said for row, said in kept(options.against).items() if options.only in row}, **told}
     (first_name, first), *others = told.items()
-    different = 0
+    # Of what ends the program there is nothing to compare.
+    first = {row: said for row, said in first.items() if not said.startswith(("ends", "hangs", "then"))}
+    is_known = known_of(options.known) if options.known else set()
+    found = set()
     for row, said in first.items():
         also = [f"{mode}: {of.get(row)}" for mode, of in others if of.get(row) != said]
         if also:
-            different += 1
+            found.add(row)
+        if also and row not in is_known:
             print(" | ".join([row, f"{first_name}: {said}", *also]))
-    print(f"{len(first)} answers, {different} differ")
+    for row in sorted(is_known & set(first) - found):
+        print(f"{row} | no longer differs")
+    if options.list:
+        list_known(found, options.list)
+    different = len(found - is_known)
+    print(f"{len(first)} answers, {different} differ, and {len(found & is_known)} that are known to")
     sys.exit(1 if different else 0)
 
 

@@ -17,6 +17,14 @@ fn a_stream_takes_what_a_queue_holds_and_others_go_on() {
     compares("ahead.py", &[]);
 }
 
+/// What an H200 answered is kept; in what the software GPU or Orion answers differently it is listed.
+#[test]
+fn functions_that_are_given_nothing_or_little_answer_as_an_h200_does() {
+    let kept = |name: &str| format!("{}/../../perf/suite/cuda/{name}", env!("CARGO_MANIFEST_DIR"));
+    let (answers, known) = (kept("h200-refusals.json"), kept("known-refusals.txt"));
+    compares("refusals.py", &["--modes", "shm,tcp", "--against", &answers, "--known", &known]);
+}
+
 fn compares(script: &str, options: &[&str]) {
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let folder = std::env::temp_dir().join(format!("orion-{script}-{}", std::process::id()));

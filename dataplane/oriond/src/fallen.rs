@@ -1,5 +1,5 @@
-//! What a worker says when a signal ends it: which command it was executing, and where. The driver's faults and ours end
-//! a session in the same way, and the client learns only that it is lost.
+//! What a worker says when a signal ends it: which command it was executing, and where. The driver's faults and ours
+//! end a session in the same way, and the client learns only that it is lost.
 
 // UNSAFETY: a signal handler, and what it asks the C library and the unwinder.
 
@@ -9,6 +9,7 @@ use std::{io, ptr};
 
 use orion_wire::record::{Header, op};
 
+use crate::cell::first;
 use crate::last_words::LastWords;
 
 /// The operation in the lower half, the client's thread in the upper.
@@ -26,11 +27,12 @@ pub fn executing(header: &Header) {
 /// Says so from now on. `SIGBUS` is handled where files are mapped that a client may cut short.
 pub fn watch() -> io::Result<()> {
     for signal in [libc::SIGSEGV, libc::SIGILL, libc::SIGFPE, libc::SIGABRT] {
-        // SAFETY: a valid action. Its handler allocates nothing; it comes once, and what it returns to ends the process.
+        // On the stack of whoever falls: the unwinder takes more than an alternate one has.
+        // SAFETY: a valid action. Its handler allocates nothing, comes once and ends the process.
         let code = unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = fell as extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) as usize;
-            action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESETHAND | libc::SA_NODEFER;
+            action.sa_flags = libc::SA_SIGINFO | libc::SA_RESETHAND | libc::SA_NODEFER;
             libc::sigaction(signal, &action, ptr::null_mut())
         };
         if code != 0 {
@@ -52,13 +54,21 @@ extern "C" fn fell(signal: c_int, info: *mut libc::siginfo_t, _context: *mut c_v
     }
     message.text(b" while a command was executed or had been: ");
     message.text(op::name(executing as u16).as_bytes());
-    message.text(b" of thread ");
+    message.text(b" (");
+    message.hexadecimal(u64::from(executing as u16));
+    message.text(b") of thread ");
     message.number(executing >> 16);
     message.text(b"; at");
     let mut frames = Frames { message, left: FRAMES_MAX };
     // SAFETY: the callback takes what it is given here.
     unsafe { _Unwind_Backtrace(frame, (&raw mut frames).cast()) };
     frames.message.say();
+    // SAFETY: ends the process: by the signal, whose action is the default one again; or the first process of its
+    // namespace, which the kernel keeps from that, by what oriond takes for the signal.
+    unsafe {
+        libc::raise(signal);
+        libc::_exit(first::STATUS + signal)
+    }
 }
 
 struct Frames {

@@ -20,12 +20,13 @@ use crate::state::session::Session;
 /// As the row says; the driver's own limit is not known.
 const OPERATIONS_MAX: usize = 256;
 
-/// The flags that the driver takes with a wait: what to compare by, and nothing else (580 refuses to flush).
-const COMPARISONS: std::ops::RangeInclusive<u32> = CU_STREAM_WAIT_VALUE_GEQ..=CU_STREAM_WAIT_VALUE_NOR;
-/// Those with a write: a write without a barrier was the first version's.
-const WRITES: std::ops::RangeInclusive<u32> = CU_STREAM_WRITE_VALUE_DEFAULT..=CU_STREAM_WRITE_VALUE_DEFAULT;
-/// The first version's functions, which the driver refuses unless its module was loaded with a parameter for them.
-const JUDGED_BY_THE_DRIVER: std::ops::RangeInclusive<u32> = 1..=0;
+/// What the driver takes with a wait: how to compare, and nothing else (580 refuses to flush).
+const COMPARISONS: &[u32] =
+    &[CU_STREAM_WAIT_VALUE_GEQ, CU_STREAM_WAIT_VALUE_EQ, CU_STREAM_WAIT_VALUE_AND, CU_STREAM_WAIT_VALUE_NOR];
+/// With a write: one without a barrier was the first version's.
+const WRITES: &[u32] = &[CU_STREAM_WRITE_VALUE_DEFAULT];
+/// The first version's functions the driver refuses, unless its module was loaded with a parameter for them.
+const JUDGED_BY_THE_DRIVER: &[u32] = &[];
 
 /// Whether the driver accepts a word of so many bytes at an address, which is all that it refuses of an operation.
 fn is_sound(s: &Session, addr: CUdeviceptr, bytes: usize) -> bool {

@@ -29,8 +29,8 @@ const COMMANDS: u32 = 92;
 /// What counts is how much of the queue a command takes: almost always a place, so many of these.
 const PLACE: u32 = 16;
 const STEP: u32 = COMMANDS * PLACE;
-/// An H200's queue of a stream holds 1021 launches with up to 1 KiB of parameters, or 717 with 4,000 bytes: as if it had
-/// 4 MiB, and each launch took 1,850 bytes besides.
+/// An H200's queue of a stream holds 1021 launches with up to 1 KiB of parameters, or 717 with 4,000 bytes: as if it
+/// had 4 MiB, and each launch took 1,850 bytes besides.
 const QUEUE_BYTES: usize = 4 << 20;
 const LAUNCH_BYTES: usize = 1850;
 const PLACE_BYTES: usize = QUEUE_BYTES / 1021;

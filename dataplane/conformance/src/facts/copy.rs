@@ -1,6 +1,8 @@
 //! Copies: every direction, shape and moment.
 
 use std::ptr::null_mut;
+use std::thread;
+use std::time::Duration;
 
 use orion_cuda::sys::*;
 
@@ -37,7 +39,7 @@ facts! { copy:
         two_dimensional_captured_is_made_at_each_launch,
         two_dimensional_to_or_from_no_memory_is_refused_at_once,
         two_dimensional_of_pinned_memory_that_is_said_to_be_the_devices,
-        two_dimensional_between_pinned_memory_of_the_devices_names_waits_for_nobody,
+        two_dimensional_between_pinned_memory_of_the_devices_names_is_in_order,
         three_dimensional_slices,
         peer_copies_within_a_device,
         sixteen_mebibytes_come_back,
@@ -442,8 +444,8 @@ fn sized(mut copy: CUDA_MEMCPY2D, width: usize, height: usize) -> CUDA_MEMCPY2D 
     copy
 }
 
-/// The call returns while the stream is held up, and the source may be read until then.
-fn two_dimensional_between_pinned_memory_of_the_devices_names_waits_for_nobody(cu: &'static Cuda) -> Verdict {
+/// The source may be read until then. While the stream is held up an H200's driver keeps the call.
+fn two_dimensional_between_pinned_memory_of_the_devices_names_is_in_order(cu: &'static Cuda) -> Verdict {
     let (from, to, stream) = (cu.pinned(64)?, cu.pinned(64)?, cu.stream()?);
     let mut copy: CUDA_MEMCPY2D = zeroed();
     (copy.srcMemoryType, copy.srcDevice, copy.srcPitch) = (CU_MEMORYTYPE_DEVICE, from.addr() as CUdeviceptr, 16);
@@ -452,10 +454,18 @@ fn two_dimensional_between_pinned_memory_of_the_devices_names_waits_for_nobody(c
         let gate = cu.gate(stream)?;
         write(from, [round; 64]);
         write(to, [0xee_u8; 64]);
+        let opens = thread::spawn({
+            let (gate, to) = (gate.clone(), to.expose_provenance());
+            move || {
+                thread::sleep(Duration::from_millis(20));
+                let before = read::<u8>(std::ptr::with_exposed_provenance_mut(to));
+                gate.open();
+                before
+            }
+        });
         ok!(cu.cuMemcpy2DAsync_v2(&sized(copy, 8, 3), stream));
-        same!(read::<u8>(to), 0xee);
-        gate.open();
         ok!(cu.cuStreamSynchronize(stream));
+        same!(opens.join().expect("a panic ends the process"), 0xee);
         let mut expected = [0xee_u8; 64];
         (0..3).for_each(|row| expected[16 * row..16 * row + 8].fill(round));
         same!(read::<[u8; 64]>(to), expected);

@@ -7,7 +7,7 @@
 // UNSAFETY: installs signal handlers, and makes a call about the whole process.
 
 /// What it then exits with, less the signal: as a shell shows it.
-const STATUS: i32 = 128;
+pub const STATUS: i32 = 128;
 
 /// What ends no process, or cannot be handled, or has a handler of its own later.
 const LEFT_ALONE: [i32; 10] = [

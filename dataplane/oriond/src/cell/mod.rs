@@ -12,7 +12,7 @@
 mod calls;
 mod enter;
 mod files;
-mod first;
+pub mod first;
 pub mod gpus;
 mod holder;
 mod memory;

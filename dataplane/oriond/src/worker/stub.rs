@@ -17,6 +17,7 @@ use orion_wire::view::Offer;
 use orion_wire::{Fault, Reader, Writer};
 
 use crate::attach::{Attachment, Control, lent, recv_control, send_control, share};
+use crate::fallen;
 use crate::lines;
 
 /// Body: a heap range. Reply: the sum of its bytes.
@@ -130,6 +131,7 @@ fn answer(
 ) -> Result<Vec<u8>, Fault> {
     let mut r = Reader::new(&body);
     let mut out = Vec::new();
+    fallen::executing(header);
     match header.op {
         SUM => {
             let range = HeapRange::get(&mut r)?.check(heap.bytes())?;

@@ -459,5 +459,15 @@ fn a_worker_that_aborts_or_faults_is_in_the_log_with_the_signal() {
         while client.reply_or_lost().is_some() {}
         let worker = format!("worker={} ", client.welcome.worker_pid);
         server.wait_for_log(&["WARN", "worker died", &worker, signal]);
+        // Which command it was, and where in the code.
+        server.wait_for_log(&[
+            "WARN",
+            "worker says",
+            &worker,
+            signal,
+            &format!("({DIE:#x}) of thread "),
+            "; at ",
+            "+0x",
+        ]);
     }
 }
