@@ -138,11 +138,13 @@ def kinds(gpu, stream):
     }  # fmt: skip
 
 
-def ask():
+def ask(only):
     """Prints a line for each kind."""
     gpu = Gpu()
     stream, other, source = gpu.stream(), gpu.stream(), gpu.memory(64)
     for name, give in kinds(gpu, stream).items():
+        if only and name not in only:
+            continue
         opened = threading.Event()
         gate = HOST_FUNCTION(lambda _, opened=opened: opened.wait() and None)
         given = [0]
@@ -184,7 +186,7 @@ def answers(mode, options):
         prefix = []
         if options.native_lib:
             environment["LD_LIBRARY_PATH"] = str(options.native_lib)
-    command = [*prefix, sys.executable, __file__, "--ask"]
+    command = [*prefix, sys.executable, __file__, "--ask", "--only", options.only]
     asked = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=environment)
     if asked.returncode:
         sys.exit(f"ahead: {mode} ended with {asked.returncode}")
@@ -198,10 +200,11 @@ def main():
     parser.add_argument("--orion-run", default=run.REPOSITORY / "target/release/orion-run", type=Path, metavar="PATH")
     parser.add_argument("--orion-args", default="", help='more options for orion-run, e.g. "--software-gpu"')
     parser.add_argument("--native-lib", type=Path, metavar="DIR", help="where the native mode's libcuda.so.1 is")
+    parser.add_argument("--only", default="", metavar="KINDS", help="comma-separated, as they are printed")
     parser.add_argument("--ask", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.ask:
-        return ask()
+        return ask(options.only.split(",") if options.only else [])
     modes = options.modes.split(",")
     told = {mode: answers(mode, options) for mode in modes}
     wrong = 0

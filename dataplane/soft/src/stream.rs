@@ -57,10 +57,11 @@ impl Stream {
     /// Kernels that a stream holds; the next launch waits, as it does on a GPU.
     const QUEUE_MAX: u64 = 1024;
 
-    /// Waits until half of the queue is free if it is full.
-    pub fn wait_for_room(&self) {
-        let submitted = self.submitted();
-        if submitted.saturating_sub(self.completed.load(Ordering::Acquire)) >= Self::QUEUE_MAX {
+    /// Waits until half of the queue is free if it is full, of launches with so many bytes of parameters. An H200's
+    /// holds 717 with 4,000 bytes: as if it had 4 MiB, and each launch took 1,850 bytes besides.
+    pub fn wait_for_room(&self, parameter_bytes: usize) {
+        let (submitted, place) = (self.submitted(), (parameter_bytes as u64 + 1850).max(4096));
+        if submitted.saturating_sub(self.completed.load(Ordering::Acquire)) * place >= Self::QUEUE_MAX * 4096 {
             self.wait(submitted - Self::QUEUE_MAX / 2);
         }
     }

@@ -132,6 +132,7 @@ fn launch(f: CUfunction, s: Shape, h: CUstream, params: *mut *mut c_void, extra:
         let mut prepared = function.settings.prepared.lock().map_err(|_| CUDA_ERROR_UNKNOWN)?;
         *prepared = Prepared { block: s.block, shared: s.shared, param_bytes: bytes.len(), values: bytes.clone() };
     }
+    let parameter_bytes = bytes.len();
     let k = KernelLaunch::new(f, &s_ref.context, s.grid, s.block, s.shared, bytes, (s.cooperative, s.cluster));
     let k = k.inspect_err(|_| {
         // As an H200 has it.
@@ -139,7 +140,7 @@ fn launch(f: CUfunction, s: Shape, h: CUstream, params: *mut *mut c_void, extra:
             capture.invalidate();
         }
     })?;
-    s_ref.wait_for_room();
+    s_ref.wait_for_room(parameter_bytes);
     let end = enqueue::enqueue(&s_ref, Work::Kernel(Arc::new(k)))?;
     match end.filter(|_| launches_block()) {
         Some(end) => {
