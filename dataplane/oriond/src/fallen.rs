@@ -9,8 +9,10 @@ use std::{io, ptr};
 
 use orion_wire::record::{Header, op};
 
-use crate::cell::first;
 use crate::last_words::LastWords;
+
+/// What the first process of a namespace exits with in place of a signal, less that: as a shell shows it.
+pub const STATUS: i32 = 128;
 
 /// The operation in the lower half, the client's thread in the upper.
 static EXECUTING: AtomicU32 = AtomicU32::new(0);
@@ -67,7 +69,7 @@ extern "C" fn fell(signal: c_int, info: *mut libc::siginfo_t, _context: *mut c_v
     // namespace, which the kernel keeps from that, by what oriond takes for the signal.
     unsafe {
         libc::raise(signal);
-        libc::_exit(first::STATUS + signal)
+        libc::_exit(STATUS + signal)
     }
 }
 

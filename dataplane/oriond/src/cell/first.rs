@@ -6,8 +6,7 @@
 
 // UNSAFETY: installs signal handlers, and makes a call about the whole process.
 
-/// What it then exits with, less the signal: as a shell shows it.
-pub const STATUS: i32 = 128;
+use crate::fallen::STATUS;
 
 /// What ends no process, or cannot be handled, or has a handler of its own later.
 const LEFT_ALONE: [i32; 10] = [

@@ -12,7 +12,7 @@
 mod calls;
 mod enter;
 mod files;
-pub mod first;
+mod first;
 pub mod gpus;
 mod holder;
 mod memory;

@@ -327,13 +327,13 @@ fn is_not_charged(all: &[WaitsFor]) {
             match round {
                 Some(round) => program.0.post(CallbackDone::OP, &body(&CallbackDone { round })),
                 None => {
-                    let write = calls::cuStreamWriteValue32 {
+                    let write = calls::cuStreamWriteValue32_v2 {
                         stream: STREAM,
                         addr: ClaimedDevice::new(addr),
                         value: values,
                         flags: 0,
                     };
-                    program.done(calls::cuStreamWriteValue32::OP, &body(&write));
+                    program.done(calls::cuStreamWriteValue32_v2::OP, &body(&write));
                 }
             }
             let begun = Instant::now();
@@ -366,13 +366,13 @@ impl Program {
                 *values += 1;
                 self.launch_on(WAITING, WORK);
                 let flags = CU_STREAM_WAIT_VALUE_EQ;
-                let wait = calls::cuStreamWaitValue32 {
+                let wait = calls::cuStreamWaitValue32_v2 {
                     stream: WAITING,
                     addr: ClaimedDevice::new(addr),
                     value: *values,
                     flags,
                 };
-                self.done(calls::cuStreamWaitValue32::OP, &body(&wait));
+                self.done(calls::cuStreamWaitValue32_v2::OP, &body(&wait));
                 self.launch_on(WAITING, WORK);
                 return None;
             }
