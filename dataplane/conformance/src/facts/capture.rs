@@ -16,8 +16,8 @@ facts! { capture:
     Context [
         nothing_runs_until_the_graph_is_launched.not_in_a_crowd("a global capture forbids others to allocate"),
         the_status_is_told,
-        a_captured_stream_does_not_say_what_it_is,
-        a_launch_that_is_refused_ends_it,
+        a_captured_stream_does_not_say_what_it_is.not_in_a_crowd("a global capture forbids others to free"),
+        a_launch_that_is_refused_ends_it.not_in_a_crowd("a global capture forbids others to free"),
         information_is_told.not_in_a_crowd("a global capture forbids others to allocate"),
         ending_without_beginning_is_illegal_state,
         beginning_twice_is_illegal_state,

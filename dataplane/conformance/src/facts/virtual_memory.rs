@@ -216,7 +216,7 @@ fn what_cannot_be_mapped_anywhere_is_not_supported(cu: &'static Cuda) -> Verdict
         answers!(CUDA_ERROR_NOT_SUPPORTED, cu.cuMemMap(address, bytes, offset, handle, 0));
     }
     answers!(CUDA_ERROR_INVALID_VALUE, cu.cuMemMap(at(4096), unit, 0, handle, 0));
-    answers!(CUDA_ERROR_INVALID_VALUE, cu.cuMemMap(at(2 * unit), unit, 0, handle, 0));
+    answers!(CUDA_ERROR_INVALID_VALUE, cu.cuMemMap(at(1 << 40), unit, 0, handle, 0));
     answers!(CUDA_ERROR_INVALID_VALUE, cu.cuMemMap(address, 0, 0, handle, 0));
     answers!(CUDA_ERROR_INVALID_VALUE, cu.cuMemMap(address, unit, 0, handle, 1));
     ok!(cu.cuMemMap(address, unit, 0, handle, 0));

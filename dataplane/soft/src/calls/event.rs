@@ -14,18 +14,21 @@ use crate::log::refuse;
 use crate::{context, pool, stream};
 
 fn record(h: CUevent, stream: CUstream, flags: c_uint) -> R {
-    let e = lookup_event(h)?;
     let s = stream::resolve(stream)?;
+    let e = lookup_event(h)?;
     if flags & !CU_EVENT_RECORD_EXTERNAL != 0 {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
     if e.context.id != s.context.id {
         return Err(CUDA_ERROR_INVALID_HANDLE);
     }
-    if capture::record_event(&s, &e, flags & CU_EVENT_RECORD_EXTERNAL != 0)? {
-        return Ok(());
+    let is_external = flags & CU_EVENT_RECORD_EXTERNAL != 0;
+    match capture::record_event(&s, &e, is_external)? {
+        true => Ok(()),
+        // External to a graph it is in a captured stream alone.
+        false if is_external => Err(CUDA_ERROR_ILLEGAL_STATE),
+        false => e.record(&s),
     }
-    e.record(&s)
 }
 
 fn elapsed(ms: *mut f32, start: CUevent, end: CUevent) -> R {

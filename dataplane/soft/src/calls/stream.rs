@@ -141,8 +141,12 @@ api! {
         if flags & !CU_EVENT_WAIT_EXTERNAL != 0 {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        if capture::wait_event(&s, &e, flags & CU_EVENT_WAIT_EXTERNAL != 0)? {
+        let is_external = flags & CU_EVENT_WAIT_EXTERNAL != 0;
+        if capture::wait_event(&s, &e, is_external)? {
             return Ok(());
+        }
+        if is_external {
+            return Err(CUDA_ERROR_ILLEGAL_STATE);
         }
         match e.point() {
             // Waiting for work of the same stream, or for nothing, changes nothing.
