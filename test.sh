@@ -199,8 +199,6 @@ fi
 # Tests of the carriers wait for each other's processes more than they work.
 step unit env RUST_TEST_THREADS="${RUST_TEST_THREADS:-4}" cargo test "${everything[@]}" --exclude orion-conformance \
     --exclude orion-agent --no-fail-fast
-step unit cargo test "${everything[@]}" --test carrier -- --ignored --test-threads 1 \
-    sessions_have_a_gpu_together kernels_are_taken_off_one_gpu
 step unit tests tidy rows nvml
 step unit cargo test "${everything[@]}" --bin orion-rounds --bin orion-limits --bin orion-agent
 step pool env RUST_TEST_THREADS="${RUST_TEST_THREADS:-8}" cargo test "${everything[@]}" \

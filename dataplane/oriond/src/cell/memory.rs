@@ -629,8 +629,6 @@ mod tests {
             scope.spawn(|| {
                 while !over.load(Ordering::Relaxed) {
                     purge(&base);
-                    // Others do so when they start, not without end.
-                    std::thread::sleep(std::time::Duration::from_micros(10));
                 }
             });
             let all: io::Result<Vec<()>> = (0..5000)

@@ -24,6 +24,7 @@ mod log;
 mod moves;
 #[cfg(feature = "rdma")]
 mod paged;
+mod program;
 #[cfg(feature = "rdma")]
 mod rdma;
 #[cfg(feature = "rdma")]

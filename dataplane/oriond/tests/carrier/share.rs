@@ -2,193 +2,29 @@
 //! bounds here are wide; how exactly shares are kept is what `orion-arbiter` is tested for, and `perf/suite/shares.py`
 //! measures.
 
-use std::ffi::CStr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use orion_cuda::sys::{CU_STREAM_CAPTURE_MODE_RELAXED, CU_STREAM_WAIT_VALUE_EQ, CUDA_SUCCESS};
 use orion_wire::Reader;
-use orion_wire::generated::ops;
 use orion_wire::handle::{Handle, Kind};
 use orion_wire::message::address::ClaimedDevice;
 use orion_wire::message::callback::{CallbackDone, LaunchHostFunc};
 use orion_wire::message::calls;
 use orion_wire::message::capture::{StreamBeginCapture, StreamEndCapture};
-use orion_wire::message::copy::{CopyOutInline, CopyOutInlineReply};
-use orion_wire::message::field::{Bytes, CallbackId, Existing, List, New, Size};
+use orion_wire::message::field::{CallbackId, Existing, List, New};
 use orion_wire::message::graph_exec::{GraphInstantiateWithFlags, GraphLaunch};
-use orion_wire::message::image::Payload;
 use orion_wire::message::memory::MemAlloc;
-use orion_wire::message::module::{ModuleGetFunction, ModuleLoadData};
 use orion_wire::message::stream::StreamSynchronize;
 
-use crate::harness::{Client, Oriond, Transport, body, holds, measured, memory, non_blocking, wait_until, words};
+use crate::harness::{Client, Oriond, Transport, body, holds, measured, memory, non_blocking, wait_until};
 use crate::lease::Node;
+use crate::program::{FOREVER, Program, SOFT, STREAM, WORK, count_for, part_of};
 
-const WORK: u64 = Handle::new(Kind::Function, 0, 0).0;
-const FOREVER: u64 = Handle::new(Kind::Function, 0, 1).0;
-const BRIEF: u64 = Handle::new(Kind::Function, 0, 2).0;
-const COUNTS: u64 = Handle::new(Kind::Function, 0, 3).0;
-const STREAM: u64 = Handle::new(Kind::Stream, 0, 0).0;
 const WAITING: u64 = Handle::new(Kind::Stream, 0, 1).0;
 const GRAPH: u64 = Handle::new(Kind::Graph, 0, 0).0;
 const GRAPH_EXEC: u64 = Handle::new(Kind::GraphExec, 0, 0).0;
 const EVENT: u64 = Handle::new(Kind::Event, 0, 0).0;
-const SOFT: [&str; 4] = ["--driver", "soft", "--heap", "256 MiB"];
-
-/// A kernel that takes some milliseconds, one that is over at once, one that does not end, and one that stores how far
-/// it has counted.
-const PTX: &str = "
-.version 7.0
-.target sm_70
-.address_size 64
-.visible .entry work()
-{
-    .reg .pred %more;
-    .reg .u32 %left;
-    mov.u32 %left, 20000;
-TURN:
-    sub.u32 %left, %left, 1;
-    setp.ne.u32 %more, %left, 0;
-    @%more bra TURN;
-    ret;
-}
-.visible .entry brief()
-{
-    ret;
-}
-.visible .entry forever()
-{
-    .reg .pred %more;
-    .reg .u32 %left;
-    mov.u32 %left, 1;
-TURN:
-    add.u32 %left, %left, 2;
-    setp.ne.u32 %more, %left, 0;
-    @%more bra TURN;
-    ret;
-}
-.visible .entry counts(.param .u64 at, .param .u64 turns)
-{
-    .reg .pred %more;
-    .reg .u64 %at, %turns, %turn;
-    ld.param.u64 %at, [at];
-    ld.param.u64 %turns, [turns];
-    mov.u64 %turn, 0;
-TURN:
-    add.u64 %turn, %turn, 1;
-    setp.lt.u64 %more, %turn, %turns;
-    @%more bra TURN;
-    st.global.u64 [%at], %turn;
-    ret;
-}
-\0";
-
-/// A client with both kernels and a stream.
-struct Program(Client);
-
-impl Program {
-    fn with(client: Client) -> Program {
-        Program::on(0, client)
-    }
-
-    /// On one of the session's vGPUs.
-    fn on(vgpu: u32, mut client: Client) -> Program {
-        client.context = Handle::primary_context(vgpu).0;
-        let mut program = Program(client);
-        let kernels = [(WORK, c"work"), (FOREVER, c"forever"), (BRIEF, c"brief"), (COUNTS, c"counts")];
-        program.load(Handle::new(Kind::Module, 0, 0).0, &kernels);
-        program.done(calls::cuStreamCreateWithPriority::OP, &body(&non_blocking(STREAM)));
-        program
-    }
-
-    fn attach(server: &Oriond) -> Program {
-        Program::with(Client::attach(server, Transport::Shm))
-    }
-
-    /// These kernels, in the current context.
-    fn load(&mut self, module: u64, kernels: &[(u64, &CStr)]) {
-        let image = Payload::Inline(Bytes::from(PTX.as_bytes()));
-        let load = ModuleLoadData { module: New(module), image, options: List::default(), owner: c"".into() };
-        self.done(ModuleLoadData::OP, &body(&load));
-        for (function, name) in kernels {
-            let find = ModuleGetFunction { module: Existing(module), function: New(*function), name: (*name).into() };
-            self.done(ModuleGetFunction::OP, &body(&find));
-        }
-    }
-
-    fn done(&mut self, op: u16, body: &[u8]) {
-        let (code, _) = self.0.ask(op, body);
-        assert_eq!(code, CUDA_SUCCESS, "operation {op:#x}");
-    }
-
-    fn launch(&mut self, function: u64) {
-        self.launch_on(STREAM, function);
-    }
-
-    fn launch_on(&mut self, stream: u64, function: u64) {
-        self.0.post(ops::CU_LAUNCH_KERNEL, &words(&[function, 1 << 32 | 1, 1 << 32 | 1, 1 << 32 | 1, 0, stream, 0]));
-    }
-
-    fn synchronize(&mut self) {
-        self.done(StreamSynchronize::OP, &body(&StreamSynchronize { stream: Existing(STREAM) }));
-    }
-
-    /// Counts so far on the GPU, in one kernel, and answers how long that took.
-    fn count(&mut self, turns: u64) -> Duration {
-        let (code, reply) = self.0.ask(MemAlloc::OP, &body(&memory(4096)));
-        let at = Reader::new(&reply).word().expect("an address");
-        assert_eq!(code, CUDA_SUCCESS);
-        let begun = Instant::now();
-        let launch = [COUNTS, 1 << 32 | 1, 1 << 32 | 1, 1 << 32 | 1, 0, STREAM, 16, at, turns];
-        self.0.post(ops::CU_LAUNCH_KERNEL, &words(&launch));
-        self.synchronize();
-        let took = begun.elapsed();
-        let get = CopyOutInline { from: ClaimedDevice::new(at), bytes: Size(8), stream: Existing(STREAM) };
-        let (code, reply) = self.0.ask(CopyOutInline::OP, &body(&get));
-        let counted = CopyOutInlineReply::decode(&mut Reader::new(&reply)).expect("bytes");
-        assert_eq!((code, counted.bytes.get()), (CUDA_SUCCESS, &turns.to_le_bytes()[..]));
-        took
-    }
-
-    /// Gives the GPU always something to do, and counts what it has done.
-    fn work_until(&mut self, is_over: &AtomicBool, done: &AtomicU64) {
-        self.launch_until(WORK, is_over, done);
-    }
-
-    fn launch_until(&mut self, kernel: u64, is_over: &AtomicBool, done: &AtomicU64) {
-        const BATCH: u64 = 8;
-        (0..BATCH).for_each(|_| self.launch(kernel));
-        while !is_over.load(Ordering::Relaxed) {
-            let waiting = self.0.start(StreamSynchronize::OP, &body(&StreamSynchronize { stream: Existing(STREAM) }));
-            (0..BATCH).for_each(|_| self.launch(kernel));
-            let (header, _) = self.0.reply();
-            assert_eq!((header.sequence, header.context as u32), (waiting, CUDA_SUCCESS));
-            done.fetch_add(BATCH, Ordering::Relaxed);
-        }
-        self.synchronize();
-    }
-
-    /// Kernels in so long, after a moment.
-    fn rate(&mut self, time: Duration) -> u64 {
-        let (is_over, done) = (AtomicBool::new(false), AtomicU64::new(0));
-        std::thread::scope(|scope| {
-            scope.spawn(|| self.work_until(&is_over, &done));
-            count_for(&[&done], time, &is_over)[0]
-        })
-    }
-}
-
-/// How far each counter comes in so long.
-fn count_for(counters: &[&AtomicU64], time: Duration, is_over: &AtomicBool) -> Vec<u64> {
-    let all = || counters.iter().map(|counter| counter.load(Ordering::Relaxed)).collect::<Vec<_>>();
-    std::thread::sleep(Duration::from_millis(300));
-    let before = all();
-    std::thread::sleep(time);
-    let after = all();
-    is_over.store(true, Ordering::Relaxed);
-    after.iter().zip(before).map(|(after, before)| after - before).collect()
-}
 
 #[test]
 fn sessions_have_their_shares_of_a_gpus_time() {
@@ -481,21 +317,6 @@ fn keeps_nobody_else_from_the_gpu(preemption: &str) {
     assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
 }
 
-/// What the log says at its end of a session's part of the GPU.
-fn part_of(server: &Oriond, session: u64, names: &[&str]) -> Vec<u64> {
-    part_of_gpu(server, session, None, names)
-}
-
-fn part_of_gpu(server: &Oriond, session: u64, gpu: Option<u32>, names: &[&str]) -> Vec<u64> {
-    let its = gpu.map_or(String::new(), |gpu| format!("gpu={gpu} "));
-    let words = ["the session's part of the GPU's time".to_owned(), format!("session={session} {its}")];
-    server.wait_for_log(&words.each_ref().map(String::as_str));
-    let log = server.log();
-    let line = log.lines().find(|line| words.iter().all(|word| line.contains(word))).expect("it was waited for");
-    let number = |name: &&str| line.split(&format!(" {name}=")).nth(1)?.split(' ').next()?.parse().ok();
-    names.iter().map(|name| number(name).unwrap_or_else(|| panic!("{name} in {line}"))).collect()
-}
-
 /// A kernel of many turns is off the GPU while others have theirs, and while its session's own limit says so: it ends
 /// right, and of the time that it took the session has had no more than its part. How long it takes alone is no
 /// measure: on a busy machine it has no core for most of that.
@@ -521,38 +342,6 @@ fn a_kernel_that_goes_on_after_its_turn_is_taken_off_the_gpu_and_ends_right() {
     assert!(taken_off > 2, "{taken_off} times");
 }
 
-/// Of two GPUs the kernels of one are taken off it, and those of the other go on meanwhile.
-#[test]
-#[ignore = "kernels are late where there is no processor for them: ./test.sh unit runs it when the others have ended"]
-fn kernels_are_taken_off_one_gpu_and_go_on_on_another() {
-    let arguments = [&SOFT[..], &["--vgpus", "2", "--memory-limit", "256 MiB", "--share", "50"]].concat();
-    let server = Oriond::start_in(&[("ORION_SOFT_DEVICES", "2")], &arguments);
-    let mut both = Program::on(1, Client::attach(&server, Transport::Shm));
-    both.0.context = Handle::primary_context(0).0;
-    let [module, forever] = [Kind::Module, Kind::Function].map(|kind| Handle::new(kind, 0, 9).0);
-    let stream = Handle::new(Kind::Stream, 0, 9).0;
-    both.load(module, &[(forever, c"forever")]);
-    both.done(calls::cuStreamCreateWithPriority::OP, &body(&non_blocking(stream)));
-    let mut neighbour = Program::on(0, Client::attach(&server, Transport::Shm));
-    let (is_over, done) = (AtomicBool::new(false), [AtomicU64::new(0), AtomicU64::new(0)]);
-    both.launch_on(stream, forever);
-    both.0.context = Handle::primary_context(1).0;
-    let counts = std::thread::scope(|scope| {
-        let is_over = &is_over;
-        for (program, done) in [&mut both, &mut neighbour].into_iter().zip(&done) {
-            scope.spawn(move || program.work_until(is_over, done));
-        }
-        count_for(&[&done[0], &done[1]], Duration::from_millis(1500), is_over)
-    });
-    assert!(counts.iter().all(|count| *count > 0), "{counts:?}");
-    drop((both, neighbour));
-    for (gpu, is_taken_off) in [(0, true), (1, false)] {
-        let taken_off = part_of_gpu(&server, 1, Some(gpu), &["taken_off"])[0];
-        // A short kernel is late now and then where this machine has no core for it.
-        assert!(if is_taken_off { taken_off > 5 } else { taken_off <= 2 }, "{taken_off} times off GPU {gpu}");
-    }
-}
-
 /// A hard cap is kept from session to session: who has run a kernel that does not end and is killed is not let on at
 /// once, and who had nothing is.
 #[test]
@@ -571,33 +360,6 @@ fn a_debt_is_not_shed_by_a_new_session() {
     again.launch(WORK);
     again.synchronize();
     assert!(begun.elapsed() > Duration::from_millis(1500), "{:?}", begun.elapsed());
-}
-
-/// A GPU that each can fill by half, as one whose kernels are over before the next one is sent: the software GPU's
-/// sessions are processes of their own. A switch that only builds with debug assertions have.
-#[cfg(debug_assertions)]
-#[test]
-#[ignore = "it takes a processor for each of two sessions: ./test.sh unit runs it when the others have ended"]
-fn sessions_have_a_gpu_together_where_each_gains() {
-    // Of four trials; where other programs have the processors nobody gains.
-    const TIME: Duration = Duration::from_secs(8);
-    let arguments = [&SOFT[..], &["--share", "50", "--warm", "2"]].concat();
-    measured(|| {
-        let server = Oriond::start_in(&[("ORION_SOFT_TOGETHER", "1")], &arguments);
-        let mut programs = [Program::attach(&server), Program::attach(&server)];
-        let (is_over, done, begun) = (AtomicBool::new(false), AtomicU64::new(0), Instant::now());
-        let are_together = || server.log().contains("sessions have the GPU together");
-        std::thread::scope(|scope| {
-            for program in &mut programs {
-                scope.spawn(|| program.launch_until(BRIEF, &is_over, &done));
-            }
-            while begun.elapsed() < TIME && !are_together() {
-                std::thread::sleep(Duration::from_millis(5));
-            }
-            is_over.store(true, Ordering::Relaxed);
-        });
-        holds(are_together(), || server.log())
-    });
 }
 
 /// A switch that only builds with debug assertions have.
