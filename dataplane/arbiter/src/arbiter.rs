@@ -148,7 +148,19 @@ impl Arbiter {
         if let Some(debt) = owner.and_then(|owner| self.debts.remove(&owner)) {
             member.owes(debt.at(now_ns));
         }
+        self.end_freedom(now_ns);
         self.members.insert(id, member);
+    }
+
+    /// Whoever has the GPU to itself has had no lease, and may be using it: it has one from now on, until somebody wants
+    /// the GPU.
+    fn end_freedom(&mut self, now_ns: u64) {
+        let mut members = self.members.iter().filter(|(_, member)| !member.is_capped());
+        if let (None, 1, Some((id, _))) = (self.holder, self.members.len(), members.next()) {
+            let (turn_until_ns, until_ns, stopped_ns) = (None, None, None);
+            let holder = Holder { id: *id, since_ns: now_ns, turn_until_ns, until_ns, stopped_ns, has_begun: true };
+            self.holder = Some(holder);
+        }
     }
 
     /// It is over, or its process has died: what it held is free.

@@ -653,6 +653,32 @@ fn a_promise_is_kept_beside_long_kernels_where_there_is_a_cap() {
     }
 }
 
+/// Who was alone needs no word of the arbiter's, and goes on when another comes that wants nothing; when that one wants
+/// the GPU it has its turn.
+#[test]
+fn who_was_alone_is_not_stopped_by_one_that_comes_and_wants_nothing() {
+    let mut arbiter = Arbiter::new(Settings::default(), 0);
+    arbiter.join(0, 1, None, 50);
+    arbiter.decide(0);
+    assert_eq!(arbiter.grant(1), Grant::Free);
+    arbiter.join(5, 2, None, 50);
+    arbiter.decide(5);
+    assert_eq!((arbiter.grant(1), arbiter.grant(2)), (Grant::Lease { until_ns: None }, Grant::Stop));
+    arbiter.hear(6, 1, Said { wants: true, busy: true });
+    arbiter.hear(7, 2, Said { wants: true, busy: false });
+    let mut now = 7;
+    while arbiter.grant(2) == Grant::Stop && now < 100_000_000 {
+        now = arbiter.decide(now).unwrap_or(now).max(now + 1000);
+    }
+    assert_ne!(arbiter.grant(2), Grant::Stop);
+    // Who was alone and did nothing gives it up at once.
+    let mut arbiter = Arbiter::new(Settings::default(), 0);
+    [1, 2].iter().for_each(|id| arbiter.join(0, *id, None, 50));
+    arbiter.hear(1, 2, Said { wants: true, busy: false });
+    (1..4).for_each(|now| _ = arbiter.decide(now));
+    assert_eq!(arbiter.grant(2), Grant::Lease { until_ns: None });
+}
+
 #[test]
 fn who_is_alone_with_all_of_it_is_left_alone() {
     let mut arbiter = Arbiter::new(Settings::default(), 0);
@@ -660,7 +686,7 @@ fn who_is_alone_with_all_of_it_is_left_alone() {
     assert_eq!(arbiter.grant(7), Grant::Free);
     arbiter.join(5, 8, None, 70);
     arbiter.decide(5);
-    assert_eq!((arbiter.grant(7), arbiter.grant(8)), (Grant::Stop, Grant::Stop));
+    assert_eq!((arbiter.grant(7), arbiter.grant(8)), (Grant::Lease { until_ns: None }, Grant::Stop));
     assert_eq!(arbiter.leave(9, 7).map(|ledger| ledger.used_ns), Some(0));
     assert_eq!(arbiter.grant(8), Grant::Free);
 }
