@@ -39,6 +39,11 @@ PTX = b""".version 7.0
 .visible .entry some(.param .align 8 .b8 words[1024]) { ret; }
 .visible .entry many(.param .align 8 .b8 words[4000]) { ret; }
 """
+LARGE_PTX = b""".version 8.1
+.target sm_75
+.address_size 64
+.visible .entry large(.param .align 8 .b8 words[30000]) { ret; }
+"""
 HOST_FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
@@ -51,8 +56,12 @@ class Gpu:
         self("cuInit", 0)
         self("cuDevicePrimaryCtxRetain", ctypes.byref(self.context), 0)
         self.enter()
-        self.module = ctypes.c_void_p()
-        self("cuModuleLoadData", ctypes.byref(self.module), PTX)
+        self.module = self.load(PTX)
+
+    def load(self, ptx):
+        module = ctypes.c_void_p()
+        self("cuModuleLoadData", ctypes.byref(module), ptx)
+        return module
 
     def __call__(self, name, *arguments):
         code = getattr(self.cu, name)(*arguments)
@@ -63,9 +72,9 @@ class Gpu:
         """Makes it current to the calling thread."""
         self("cuCtxSetCurrent", self.context)
 
-    def function(self, name):
+    def function(self, name, module=None):
         found = ctypes.c_void_p()
-        self("cuModuleGetFunction", ctypes.byref(found), self.module, name)
+        self("cuModuleGetFunction", ctypes.byref(found), module or self.module, name)
         return found
 
     def stream(self):
@@ -82,8 +91,9 @@ class Gpu:
 def kinds(gpu, stream):
     """What gives the stream one more thing to do, by name."""
     few, some, many = (gpu.function(name) for name in (b"few", b"some", b"many"))
+    large = gpu.function(b"large", gpu.load(LARGE_PTX))
     memory, size, pinned, pageable = gpu.memory(1 << 20), ctypes.c_size_t, ctypes.c_void_p(), (ctypes.c_ubyte * 65536)()
-    parameter, block = ctypes.c_uint64(memory.value), (ctypes.c_ubyte * 4000)()
+    parameter, block = ctypes.c_uint64(memory.value), (ctypes.c_ubyte * 30000)()
     event, nothing = ctypes.c_void_p(), HOST_FUNCTION(lambda _: None)
     gpu("cuEventCreate", ctypes.byref(event), 2)
     gpu("cuMemHostAlloc", ctypes.byref(pinned), size(1 << 20), 0)
@@ -119,6 +129,7 @@ def kinds(gpu, stream):
         "launch": lambda: launch(few, parameter),
         "launch with 1 KB of parameters": lambda: launch(some, block),
         "launch with 4 KB of parameters": lambda: launch(many, block),
+        "launch with 30 KB of parameters": lambda: launch(large, block),
         TWO: launch_and_record,
         "record": record,
         "fill": lambda: gpu("cuMemsetD8Async", memory, ctypes.c_ubyte(1), ctypes.c_size_t(4096), stream),

@@ -245,7 +245,7 @@ fn cuGraphEventRecordNodeSetEvent(hNode: CUgraphNode, event: CUevent);
 #[since(11010)]
 fn cuGraphEventWaitNodeSetEvent(hNode: CUgraphNode, event: CUevent);
 
-/// Not awaited, like every update of an executable graph that says nothing about host memory.
+/// Awaited: another child may copy other host memory, or be refused.
 #[by_hand(0x071f)]
 #[since(11010)]
 fn cuGraphExecChildGraphNodeSetParams(hGraphExec: CUgraphExec, hNode: CUgraphNode, childGraph: CUgraph);

@@ -152,8 +152,8 @@ impl Arbiter {
         self.members.insert(id, member);
     }
 
-    /// Whoever has the GPU to itself has had no lease, and may be using it: it has one from now on, until somebody wants
-    /// the GPU.
+    /// Whoever has the GPU to itself has had no lease, and may be using it: it has one from now on, until somebody
+    /// wants the GPU.
     fn end_freedom(&mut self, now_ns: u64) {
         let mut members = self.members.iter().filter(|(_, member)| !member.is_capped());
         if let (None, 1, Some((id, _))) = (self.holder, self.members.len(), members.next()) {

@@ -158,6 +158,10 @@ functions! {
         phGraphNode: *mut CUgraphNode, hGraph: CUgraph, dependencies: *const CUgraphNode, numDependencies: usize, event:
         CUevent
     );
+    fn cuGraphAddBatchMemOpNode(
+        phGraphNode: *mut CUgraphNode, hGraph: CUgraph, dependencies: *const CUgraphNode, numDependencies: usize,
+        nodeParams: *const CUDA_BATCH_MEM_OP_NODE_PARAMS
+    );
     fn cuGraphAddHostNode(
         phGraphNode: *mut CUgraphNode, hGraph: CUgraph, dependencies: *const CUgraphNode, numDependencies: usize,
         nodeParams: *const CUDA_HOST_NODE_PARAMS
@@ -192,6 +196,9 @@ functions! {
     fn cuGraphDestroy(hGraph: CUgraph);
     fn cuGraphDestroyNode(hNode: CUgraphNode);
     fn cuGraphExecDestroy(hGraphExec: CUgraphExec);
+    fn cuGraphExecBatchMemOpNodeSetParams(
+        hGraphExec: CUgraphExec, hNode: CUgraphNode, nodeParams: *const CUDA_BATCH_MEM_OP_NODE_PARAMS
+    );
     fn cuGraphExecHostNodeSetParams(
         hGraphExec: CUgraphExec, hNode: CUgraphNode, nodeParams: *const CUDA_HOST_NODE_PARAMS
     );

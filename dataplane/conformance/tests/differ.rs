@@ -17,6 +17,7 @@ fn a_stream_takes_what_a_queue_holds_and_others_go_on() {
     let kinds = [
         "launch",
         "launch with 4 KB of parameters",
+        "launch with 30 KB of parameters",
         "launch and record",
         "record",
         "fill",

@@ -61,8 +61,9 @@ impl Stream {
     /// holds 717 with 4,000 bytes: as if it had 4 MiB, and each launch took 1,850 bytes besides.
     pub fn wait_for_room(&self, parameter_bytes: usize) {
         let (submitted, place) = (self.submitted(), (parameter_bytes as u64 + 1850).max(4096));
-        if submitted.saturating_sub(self.completed.load(Ordering::Acquire)) * place >= Self::QUEUE_MAX * 4096 {
-            self.wait(submitted - Self::QUEUE_MAX / 2);
+        let queued = submitted.saturating_sub(self.completed.load(Ordering::Acquire));
+        if queued * place >= Self::QUEUE_MAX * 4096 {
+            self.wait(submitted - queued / 2);
         }
     }
 

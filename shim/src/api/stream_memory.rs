@@ -8,14 +8,14 @@ use orion_wire::message::address::ClaimedDevice;
 use orion_wire::message::calls;
 
 use crate::answer::code;
-use crate::memory::copy::{is_known, post_or_call};
+use crate::memory::copy::post_or_call;
 use crate::memory::in_step::{before_flag, before_launch, note, note_words};
 use crate::objects::stream::at_home;
 use crate::session::ahead;
 use crate::session::attached::session;
+use crate::session::call::call;
 use crate::state::context;
 use crate::state::process::state;
-use crate::state::session::Session;
 
 /// As the row says; the driver's own limit is not known.
 const OPERATIONS_MAX: usize = 256;
@@ -28,11 +28,9 @@ const WRITES: &[u32] = &[CU_STREAM_WRITE_VALUE_DEFAULT];
 /// The first version's functions the driver refuses, unless its module was loaded with a parameter for them.
 const JUDGED_BY_THE_DRIVER: &[u32] = &[];
 
-/// Whether the driver accepts a word of so many bytes at an address, which is all that it refuses of an operation.
-fn is_sound(s: &Session, addr: CUdeviceptr, bytes: usize) -> bool {
-    addr.is_multiple_of(bytes as u64)
-        && state().addresses.find(addr).is_some_and(|range| addr + bytes as u64 <= range.end())
-        && is_known(s, addr, bytes)
+/// Whether the driver accepts a word of so many bytes at an address.
+fn is_sound(addr: CUdeviceptr, bytes: u64) -> bool {
+    addr.is_multiple_of(bytes) && state().addresses.find(addr).is_some_and(|range| range.bytes_from(addr) >= bytes)
 }
 
 /// Not awaited, unless the driver may refuse it.
@@ -50,7 +48,7 @@ fn one(
     if let Err(code) = before_flag(s, addr, bytes as u64) {
         return code;
     }
-    let known = flags_are_sound && context::current() != 0 && is_sound(s, addr, bytes);
+    let known = flags_are_sound && context::current() != 0 && is_sound(addr, bytes as u64);
     ahead::queued(stream);
     code(at_home(stream, || post_or_call(op, known, encode)))
 }
@@ -119,7 +117,7 @@ macro_rules! several_values {
             };
             let q = calls::$name { stream: stream as u64, count, paramArray: sent_paramArray, flags };
             ahead::queued(stream);
-            code(at_home(stream, || post_or_call(calls::$name::OP, false, |w| q.encode(w))))
+            code(at_home(stream, || call(calls::$name::OP, |w| q.encode(w), |_| Ok(()))))
         }
     )*};
 }

@@ -16942,7 +16942,8 @@ mod recorded {
                 plain::cuLaunchHostFunc(hStream, fn_, userData)
             })
         };
-        route::through(&[Key::Stream(hStream as u64)], call).unwrap_or_else(|apart| apart.refused("cuLaunchHostFunc"))
+        route::in_a_context(&[Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuLaunchHostFunc"))
     }
 
     #[cold]
@@ -16958,7 +16959,7 @@ mod recorded {
                 plain::cuLaunchHostFunc_ptsz(hStream, fn_, userData)
             })
         };
-        route::through(&[Key::Stream(hStream as u64)], call)
+        route::in_a_context(&[Key::Stream(hStream as u64)], call)
             .unwrap_or_else(|apart| apart.refused("cuLaunchHostFunc_ptsz"))
     }
 
@@ -16976,7 +16977,7 @@ mod recorded {
                 plain::cuStreamAddCallback(hStream, callback, userData, flags)
             })
         };
-        route::through(&[Key::Stream(hStream as u64)], call)
+        route::in_a_context(&[Key::Stream(hStream as u64)], call)
             .unwrap_or_else(|apart| apart.refused("cuStreamAddCallback"))
     }
 
@@ -16994,7 +16995,7 @@ mod recorded {
                 plain::cuStreamAddCallback_ptsz(hStream, callback, userData, flags)
             })
         };
-        route::through(&[Key::Stream(hStream as u64)], call)
+        route::in_a_context(&[Key::Stream(hStream as u64)], call)
             .unwrap_or_else(|apart| apart.refused("cuStreamAddCallback_ptsz"))
     }
 
@@ -17011,7 +17012,7 @@ mod recorded {
         // SAFETY: the caller's promises are the same.
         let call =
             || activity::driver_call(495, &Parameters1(hStream), || unsafe { plain::cuStreamBeginCapture(hStream) });
-        route::through(&[Key::Stream(hStream as u64)], call)
+        route::in_a_context(&[Key::Stream(hStream as u64)], call)
             .unwrap_or_else(|apart| apart.refused("cuStreamBeginCapture"))
     }
 
@@ -17022,7 +17023,7 @@ mod recorded {
         let call = || {
             activity::driver_call(496, &Parameters1(hStream), || unsafe { plain::cuStreamBeginCapture_ptsz(hStream) })
         };
-        route::through(&[Key::Stream(hStream as u64)], call)
+        route::in_a_context(&[Key::Stream(hStream as u64)], call)
             .unwrap_or_else(|apart| apart.refused("cuStreamBeginCapture_ptsz"))
     }
 
@@ -17035,7 +17036,7 @@ mod recorded {
                 plain::cuStreamBeginCapture_v2(hStream, mode)
             })
         };
-        route::through(&[Key::Stream(hStream as u64)], call)
+        route::in_a_context(&[Key::Stream(hStream as u64)], call)
             .unwrap_or_else(|apart| apart.refused("cuStreamBeginCapture_v2"))
     }
 
@@ -17048,7 +17049,7 @@ mod recorded {
                 plain::cuStreamBeginCapture_v2_ptsz(hStream, mode)
             })
         };
-        route::through(&[Key::Stream(hStream as u64)], call)
+        route::in_a_context(&[Key::Stream(hStream as u64)], call)
             .unwrap_or_else(|apart| apart.refused("cuStreamBeginCapture_v2_ptsz"))
     }
 
@@ -17079,7 +17080,7 @@ mod recorded {
                 },
             )
         };
-        route::through(&[Key::Stream(hStream as u64), Key::Object(hGraph as u64)], call)
+        route::in_a_context(&[Key::Stream(hStream as u64), Key::Object(hGraph as u64)], call)
             .unwrap_or_else(|apart| apart.refused("cuStreamBeginCaptureToGraph"))
     }
 
@@ -17110,7 +17111,7 @@ mod recorded {
                 },
             )
         };
-        route::through(&[Key::Stream(hStream as u64), Key::Object(hGraph as u64)], call)
+        route::in_a_context(&[Key::Stream(hStream as u64), Key::Object(hGraph as u64)], call)
             .unwrap_or_else(|apart| apart.refused("cuStreamBeginCaptureToGraph_ptsz"))
     }
 
@@ -17123,7 +17124,8 @@ mod recorded {
                 plain::cuStreamEndCapture(hStream, phGraph)
             })
         };
-        route::through(&[Key::Stream(hStream as u64)], call).unwrap_or_else(|apart| apart.refused("cuStreamEndCapture"))
+        route::in_a_context(&[Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuStreamEndCapture"))
     }
 
     #[cold]
@@ -17135,7 +17137,7 @@ mod recorded {
                 plain::cuStreamEndCapture_ptsz(hStream, phGraph)
             })
         };
-        route::through(&[Key::Stream(hStream as u64)], call)
+        route::in_a_context(&[Key::Stream(hStream as u64)], call)
             .unwrap_or_else(|apart| apart.refused("cuStreamEndCapture_ptsz"))
     }
 
@@ -17151,7 +17153,7 @@ mod recorded {
                 plain::cuStreamIsCapturing(hStream, captureStatus)
             })
         };
-        route::through(&[Key::Stream(hStream as u64)], call)
+        route::in_a_context(&[Key::Stream(hStream as u64)], call)
             .unwrap_or_else(|apart| apart.refused("cuStreamIsCapturing"))
     }
 
@@ -17167,7 +17169,7 @@ mod recorded {
                 plain::cuStreamIsCapturing_ptsz(hStream, captureStatus)
             })
         };
-        route::through(&[Key::Stream(hStream as u64)], call)
+        route::in_a_context(&[Key::Stream(hStream as u64)], call)
             .unwrap_or_else(|apart| apart.refused("cuStreamIsCapturing_ptsz"))
     }
 
@@ -17184,7 +17186,7 @@ mod recorded {
                 plain::cuStreamGetCaptureInfo(hStream, captureStatus_out, id_out)
             })
         };
-        route::through(&[Key::Stream(hStream as u64)], call)
+        route::in_a_context(&[Key::Stream(hStream as u64)], call)
             .unwrap_or_else(|apart| apart.refused("cuStreamGetCaptureInfo"))
     }
 
@@ -17201,7 +17203,7 @@ mod recorded {
                 plain::cuStreamGetCaptureInfo_ptsz(hStream, captureStatus_out, id_out)
             })
         };
-        route::through(&[Key::Stream(hStream as u64)], call)
+        route::in_a_context(&[Key::Stream(hStream as u64)], call)
             .unwrap_or_else(|apart| apart.refused("cuStreamGetCaptureInfo_ptsz"))
     }
 
@@ -17232,7 +17234,7 @@ mod recorded {
                 },
             )
         };
-        route::through(&[Key::Stream(hStream as u64)], call)
+        route::in_a_context(&[Key::Stream(hStream as u64)], call)
             .unwrap_or_else(|apart| apart.refused("cuStreamGetCaptureInfo_v2"))
     }
 
@@ -17263,7 +17265,7 @@ mod recorded {
                 },
             )
         };
-        route::through(&[Key::Stream(hStream as u64)], call)
+        route::in_a_context(&[Key::Stream(hStream as u64)], call)
             .unwrap_or_else(|apart| apart.refused("cuStreamGetCaptureInfo_v2_ptsz"))
     }
 
@@ -17304,7 +17306,7 @@ mod recorded {
                 },
             )
         };
-        route::through(&[Key::Stream(hStream as u64)], call)
+        route::in_a_context(&[Key::Stream(hStream as u64)], call)
             .unwrap_or_else(|apart| apart.refused("cuStreamGetCaptureInfo_v3"))
     }
 
@@ -17345,7 +17347,7 @@ mod recorded {
                 },
             )
         };
-        route::through(&[Key::Stream(hStream as u64)], call)
+        route::in_a_context(&[Key::Stream(hStream as u64)], call)
             .unwrap_or_else(|apart| apart.refused("cuStreamGetCaptureInfo_v3_ptsz"))
     }
 
@@ -17363,7 +17365,7 @@ mod recorded {
                 plain::cuStreamUpdateCaptureDependencies(hStream, dependencies, numDependencies, flags)
             })
         };
-        route::through(&[Key::Stream(hStream as u64)], call)
+        route::in_a_context(&[Key::Stream(hStream as u64)], call)
             .unwrap_or_else(|apart| apart.refused("cuStreamUpdateCaptureDependencies"))
     }
 
@@ -17381,7 +17383,7 @@ mod recorded {
                 plain::cuStreamUpdateCaptureDependencies_ptsz(hStream, dependencies, numDependencies, flags)
             })
         };
-        route::through(&[Key::Stream(hStream as u64)], call)
+        route::in_a_context(&[Key::Stream(hStream as u64)], call)
             .unwrap_or_else(|apart| apart.refused("cuStreamUpdateCaptureDependencies_ptsz"))
     }
 
@@ -17410,7 +17412,7 @@ mod recorded {
                 },
             )
         };
-        route::through(&[Key::Stream(hStream as u64)], call)
+        route::in_a_context(&[Key::Stream(hStream as u64)], call)
             .unwrap_or_else(|apart| apart.refused("cuStreamUpdateCaptureDependencies_v2"))
     }
 
@@ -17439,7 +17441,7 @@ mod recorded {
                 },
             )
         };
-        route::through(&[Key::Stream(hStream as u64)], call)
+        route::in_a_context(&[Key::Stream(hStream as u64)], call)
             .unwrap_or_else(|apart| apart.refused("cuStreamUpdateCaptureDependencies_v2_ptsz"))
     }
 
@@ -18032,7 +18034,8 @@ mod recorded {
                 plain::cuMemcpy3DAsync_v2(pCopy, hStream)
             })
         };
-        route::through(&[Key::Stream(hStream as u64)], call).unwrap_or_else(|apart| apart.refused("cuMemcpy3DAsync_v2"))
+        route::in_a_context(&[Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuMemcpy3DAsync_v2"))
     }
 
     #[cold]
@@ -18044,7 +18047,7 @@ mod recorded {
                 plain::cuMemcpy3DAsync_v2_ptsz(pCopy, hStream)
             })
         };
-        route::through(&[Key::Stream(hStream as u64)], call)
+        route::in_a_context(&[Key::Stream(hStream as u64)], call)
             .unwrap_or_else(|apart| apart.refused("cuMemcpy3DAsync_v2_ptsz"))
     }
 
@@ -18099,7 +18102,8 @@ mod recorded {
                 plain::cuMemcpy2DAsync_v2(pCopy, hStream)
             })
         };
-        route::through(&[Key::Stream(hStream as u64)], call).unwrap_or_else(|apart| apart.refused("cuMemcpy2DAsync_v2"))
+        route::in_a_context(&[Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuMemcpy2DAsync_v2"))
     }
 
     #[cold]
@@ -18111,7 +18115,7 @@ mod recorded {
                 plain::cuMemcpy2DAsync_v2_ptsz(pCopy, hStream)
             })
         };
-        route::through(&[Key::Stream(hStream as u64)], call)
+        route::in_a_context(&[Key::Stream(hStream as u64)], call)
             .unwrap_or_else(|apart| apart.refused("cuMemcpy2DAsync_v2_ptsz"))
     }
 
@@ -18210,7 +18214,7 @@ mod recorded {
                 plain::cuMemcpy3DPeerAsync(pCopy, hStream)
             })
         };
-        route::through(&[Key::Stream(hStream as u64)], call)
+        route::in_a_context(&[Key::Stream(hStream as u64)], call)
             .unwrap_or_else(|apart| apart.refused("cuMemcpy3DPeerAsync"))
     }
 
@@ -18223,7 +18227,7 @@ mod recorded {
                 plain::cuMemcpy3DPeerAsync_ptsz(pCopy, hStream)
             })
         };
-        route::through(&[Key::Stream(hStream as u64)], call)
+        route::in_a_context(&[Key::Stream(hStream as u64)], call)
             .unwrap_or_else(|apart| apart.refused("cuMemcpy3DPeerAsync_ptsz"))
     }
 
@@ -18264,7 +18268,8 @@ mod recorded {
                 },
             )
         };
-        route::through(&[Key::Stream(hStream as u64)], call).unwrap_or_else(|apart| apart.refused("cuMemcpyBatchAsync"))
+        route::in_a_context(&[Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuMemcpyBatchAsync"))
     }
 
     #[cold]
@@ -18292,7 +18297,7 @@ mod recorded {
                 },
             )
         };
-        route::through(&[Key::Stream(hStream as u64)], call)
+        route::in_a_context(&[Key::Stream(hStream as u64)], call)
             .unwrap_or_else(|apart| apart.refused("cuMemcpyBatchAsync_ptsz"))
     }
 
@@ -18318,7 +18323,7 @@ mod recorded {
                 },
             )
         };
-        route::through(&[Key::Stream(hStream as u64)], call)
+        route::in_a_context(&[Key::Stream(hStream as u64)], call)
             .unwrap_or_else(|apart| apart.refused("cuMemcpyBatchAsync_v2"))
     }
 
@@ -18344,7 +18349,7 @@ mod recorded {
                 },
             )
         };
-        route::through(&[Key::Stream(hStream as u64)], call)
+        route::in_a_context(&[Key::Stream(hStream as u64)], call)
             .unwrap_or_else(|apart| apart.refused("cuMemcpyBatchAsync_v2_ptsz"))
     }
 
@@ -18363,7 +18368,7 @@ mod recorded {
                 plain::cuMemcpy3DBatchAsync(numOps, opList, failIdx, flags, hStream)
             })
         };
-        route::through(&[Key::Stream(hStream as u64)], call)
+        route::in_a_context(&[Key::Stream(hStream as u64)], call)
             .unwrap_or_else(|apart| apart.refused("cuMemcpy3DBatchAsync"))
     }
 
@@ -18382,7 +18387,7 @@ mod recorded {
                 plain::cuMemcpy3DBatchAsync_ptsz(numOps, opList, failIdx, flags, hStream)
             })
         };
-        route::through(&[Key::Stream(hStream as u64)], call)
+        route::in_a_context(&[Key::Stream(hStream as u64)], call)
             .unwrap_or_else(|apart| apart.refused("cuMemcpy3DBatchAsync_ptsz"))
     }
 
@@ -18400,7 +18405,7 @@ mod recorded {
                 plain::cuMemcpy3DBatchAsync_v2(numOps, opList, flags, hStream)
             })
         };
-        route::through(&[Key::Stream(hStream as u64)], call)
+        route::in_a_context(&[Key::Stream(hStream as u64)], call)
             .unwrap_or_else(|apart| apart.refused("cuMemcpy3DBatchAsync_v2"))
     }
 
@@ -18418,7 +18423,7 @@ mod recorded {
                 plain::cuMemcpy3DBatchAsync_v2_ptsz(numOps, opList, flags, hStream)
             })
         };
-        route::through(&[Key::Stream(hStream as u64)], call)
+        route::in_a_context(&[Key::Stream(hStream as u64)], call)
             .unwrap_or_else(|apart| apart.refused("cuMemcpy3DBatchAsync_v2_ptsz"))
     }
 
@@ -18582,7 +18587,7 @@ mod recorded {
                 plain::cuMemcpyHtoAAsync_v2(dstArray, dstOffset, srcHost, ByteCount, hStream)
             })
         };
-        route::through(&[Key::Object(dstArray as u64), Key::Stream(hStream as u64)], call)
+        route::in_a_context(&[Key::Object(dstArray as u64), Key::Stream(hStream as u64)], call)
             .unwrap_or_else(|apart| apart.refused("cuMemcpyHtoAAsync_v2"))
     }
 
@@ -18601,7 +18606,7 @@ mod recorded {
                 plain::cuMemcpyHtoAAsync_v2_ptsz(dstArray, dstOffset, srcHost, ByteCount, hStream)
             })
         };
-        route::through(&[Key::Object(dstArray as u64), Key::Stream(hStream as u64)], call)
+        route::in_a_context(&[Key::Object(dstArray as u64), Key::Stream(hStream as u64)], call)
             .unwrap_or_else(|apart| apart.refused("cuMemcpyHtoAAsync_v2_ptsz"))
     }
 
@@ -18655,7 +18660,7 @@ mod recorded {
                 plain::cuMemcpyAtoHAsync_v2(dstHost, srcArray, srcOffset, ByteCount, hStream)
             })
         };
-        route::through(&[Key::Object(srcArray as u64), Key::Stream(hStream as u64)], call)
+        route::in_a_context(&[Key::Object(srcArray as u64), Key::Stream(hStream as u64)], call)
             .unwrap_or_else(|apart| apart.refused("cuMemcpyAtoHAsync_v2"))
     }
 
@@ -18674,7 +18679,7 @@ mod recorded {
                 plain::cuMemcpyAtoHAsync_v2_ptsz(dstHost, srcArray, srcOffset, ByteCount, hStream)
             })
         };
-        route::through(&[Key::Object(srcArray as u64), Key::Stream(hStream as u64)], call)
+        route::in_a_context(&[Key::Object(srcArray as u64), Key::Stream(hStream as u64)], call)
             .unwrap_or_else(|apart| apart.refused("cuMemcpyAtoHAsync_v2_ptsz"))
     }
 
@@ -19278,7 +19283,7 @@ mod recorded {
                 plain::cuEventRecord(hEvent, hStream)
             })
         };
-        route::through(&[Key::Object(hEvent as u64), Key::Stream(hStream as u64)], call)
+        route::in_a_context(&[Key::Object(hEvent as u64), Key::Stream(hStream as u64)], call)
             .unwrap_or_else(|apart| apart.refused("cuEventRecord"))
     }
 
@@ -19291,7 +19296,7 @@ mod recorded {
                 plain::cuEventRecord_ptsz(hEvent, hStream)
             })
         };
-        route::through(&[Key::Object(hEvent as u64), Key::Stream(hStream as u64)], call)
+        route::in_a_context(&[Key::Object(hEvent as u64), Key::Stream(hStream as u64)], call)
             .unwrap_or_else(|apart| apart.refused("cuEventRecord_ptsz"))
     }
 
@@ -19304,7 +19309,7 @@ mod recorded {
                 plain::cuEventRecordWithFlags(hEvent, hStream, flags)
             })
         };
-        route::through(&[Key::Object(hEvent as u64), Key::Stream(hStream as u64)], call)
+        route::in_a_context(&[Key::Object(hEvent as u64), Key::Stream(hStream as u64)], call)
             .unwrap_or_else(|apart| apart.refused("cuEventRecordWithFlags"))
     }
 
@@ -19321,7 +19326,7 @@ mod recorded {
                 plain::cuEventRecordWithFlags_ptsz(hEvent, hStream, flags)
             })
         };
-        route::through(&[Key::Object(hEvent as u64), Key::Stream(hStream as u64)], call)
+        route::in_a_context(&[Key::Object(hEvent as u64), Key::Stream(hStream as u64)], call)
             .unwrap_or_else(|apart| apart.refused("cuEventRecordWithFlags_ptsz"))
     }
 
@@ -19420,7 +19425,7 @@ mod recorded {
                 },
             )
         };
-        route::through(&[Key::Object(f as u64), Key::Stream(hStream as u64)], call)
+        route::in_a_context(&[Key::Object(f as u64), Key::Stream(hStream as u64)], call)
             .unwrap_or_else(|apart| apart.refused("cuLaunchKernel"))
     }
 
@@ -19473,7 +19478,7 @@ mod recorded {
                 },
             )
         };
-        route::through(&[Key::Object(f as u64), Key::Stream(hStream as u64)], call)
+        route::in_a_context(&[Key::Object(f as u64), Key::Stream(hStream as u64)], call)
             .unwrap_or_else(|apart| apart.refused("cuLaunchKernel_ptsz"))
     }
 
@@ -19557,7 +19562,7 @@ mod recorded {
                 },
             )
         };
-        route::through(&[Key::Object(f as u64), Key::Stream(hStream as u64)], call)
+        route::in_a_context(&[Key::Object(f as u64), Key::Stream(hStream as u64)], call)
             .unwrap_or_else(|apart| apart.refused("cuLaunchCooperativeKernel"))
     }
 
@@ -19607,7 +19612,7 @@ mod recorded {
                 },
             )
         };
-        route::through(&[Key::Object(f as u64), Key::Stream(hStream as u64)], call)
+        route::in_a_context(&[Key::Object(f as u64), Key::Stream(hStream as u64)], call)
             .unwrap_or_else(|apart| apart.refused("cuLaunchCooperativeKernel_ptsz"))
     }
 
@@ -21259,7 +21264,7 @@ mod recorded {
                 plain::cuGraphUpload(hGraph, hStream)
             })
         };
-        route::through(&[Key::Object(hGraph as u64), Key::Stream(hStream as u64)], call)
+        route::in_a_context(&[Key::Object(hGraph as u64), Key::Stream(hStream as u64)], call)
             .unwrap_or_else(|apart| apart.refused("cuGraphUpload"))
     }
 
@@ -21272,7 +21277,7 @@ mod recorded {
                 plain::cuGraphUpload_ptsz(hGraph, hStream)
             })
         };
-        route::through(&[Key::Object(hGraph as u64), Key::Stream(hStream as u64)], call)
+        route::in_a_context(&[Key::Object(hGraph as u64), Key::Stream(hStream as u64)], call)
             .unwrap_or_else(|apart| apart.refused("cuGraphUpload_ptsz"))
     }
 
@@ -21285,7 +21290,7 @@ mod recorded {
                 plain::cuGraphLaunch(hGraph, hStream)
             })
         };
-        route::through(&[Key::Object(hGraph as u64), Key::Stream(hStream as u64)], call)
+        route::in_a_context(&[Key::Object(hGraph as u64), Key::Stream(hStream as u64)], call)
             .unwrap_or_else(|apart| apart.refused("cuGraphLaunch"))
     }
 
@@ -21298,7 +21303,7 @@ mod recorded {
                 plain::cuGraphLaunch_ptsz(hGraph, hStream)
             })
         };
-        route::through(&[Key::Object(hGraph as u64), Key::Stream(hStream as u64)], call)
+        route::in_a_context(&[Key::Object(hGraph as u64), Key::Stream(hStream as u64)], call)
             .unwrap_or_else(|apart| apart.refused("cuGraphLaunch_ptsz"))
     }
 
@@ -22722,7 +22727,7 @@ mod recorded {
                 plain::cuStreamAttachMemAsync(hStream, dptr, length, flags)
             })
         };
-        route::through(&[Key::Stream(hStream as u64), Key::Address(dptr)], call)
+        route::in_a_context(&[Key::Stream(hStream as u64), Key::Address(dptr)], call)
             .unwrap_or_else(|apart| apart.refused("cuStreamAttachMemAsync"))
     }
 
@@ -22740,7 +22745,7 @@ mod recorded {
                 plain::cuStreamAttachMemAsync_ptsz(hStream, dptr, length, flags)
             })
         };
-        route::through(&[Key::Stream(hStream as u64), Key::Address(dptr)], call)
+        route::in_a_context(&[Key::Stream(hStream as u64), Key::Address(dptr)], call)
             .unwrap_or_else(|apart| apart.refused("cuStreamAttachMemAsync_ptsz"))
     }
 
@@ -22814,7 +22819,7 @@ mod recorded {
                 },
             )
         };
-        route::through(&[Key::Stream(hStream as u64)], call)
+        route::in_a_context(&[Key::Stream(hStream as u64)], call)
             .unwrap_or_else(|apart| apart.refused("cuMemPrefetchBatchAsync"))
     }
 
@@ -22849,7 +22854,7 @@ mod recorded {
                 },
             )
         };
-        route::through(&[Key::Stream(hStream as u64)], call)
+        route::in_a_context(&[Key::Stream(hStream as u64)], call)
             .unwrap_or_else(|apart| apart.refused("cuMemPrefetchBatchAsync_ptsz"))
     }
 
@@ -22868,7 +22873,7 @@ mod recorded {
                 plain::cuMemDiscardBatchAsync(dptrs, sizes, count, flags, hStream)
             })
         };
-        route::through(&[Key::Stream(hStream as u64)], call)
+        route::in_a_context(&[Key::Stream(hStream as u64)], call)
             .unwrap_or_else(|apart| apart.refused("cuMemDiscardBatchAsync"))
     }
 
@@ -22887,7 +22892,7 @@ mod recorded {
                 plain::cuMemDiscardBatchAsync_ptsz(dptrs, sizes, count, flags, hStream)
             })
         };
-        route::through(&[Key::Stream(hStream as u64)], call)
+        route::in_a_context(&[Key::Stream(hStream as u64)], call)
             .unwrap_or_else(|apart| apart.refused("cuMemDiscardBatchAsync_ptsz"))
     }
 
@@ -22922,7 +22927,7 @@ mod recorded {
                 },
             )
         };
-        route::through(&[Key::Stream(hStream as u64)], call)
+        route::in_a_context(&[Key::Stream(hStream as u64)], call)
             .unwrap_or_else(|apart| apart.refused("cuMemDiscardAndPrefetchBatchAsync"))
     }
 
@@ -22957,7 +22962,7 @@ mod recorded {
                 },
             )
         };
-        route::through(&[Key::Stream(hStream as u64)], call)
+        route::in_a_context(&[Key::Stream(hStream as u64)], call)
             .unwrap_or_else(|apart| apart.refused("cuMemDiscardAndPrefetchBatchAsync_ptsz"))
     }
 
@@ -23010,7 +23015,7 @@ mod recorded {
                 plain::cuMemPrefetchAsync(devPtr, count, dstDevice, hStream)
             })
         };
-        route::through(&[Key::Address(devPtr), Key::Device(dstDevice), Key::Stream(hStream as u64)], call)
+        route::in_a_context(&[Key::Address(devPtr), Key::Device(dstDevice), Key::Stream(hStream as u64)], call)
             .unwrap_or_else(|apart| apart.refused("cuMemPrefetchAsync"))
     }
 
@@ -23028,7 +23033,7 @@ mod recorded {
                 plain::cuMemPrefetchAsync_ptsz(devPtr, count, dstDevice, hStream)
             })
         };
-        route::through(&[Key::Address(devPtr), Key::Device(dstDevice), Key::Stream(hStream as u64)], call)
+        route::in_a_context(&[Key::Address(devPtr), Key::Device(dstDevice), Key::Stream(hStream as u64)], call)
             .unwrap_or_else(|apart| apart.refused("cuMemPrefetchAsync_ptsz"))
     }
 
@@ -23047,7 +23052,7 @@ mod recorded {
                 plain::cuMemPrefetchAsync_v2(devPtr, count, location, flags, hStream)
             })
         };
-        route::through(&[Key::Address(devPtr), Key::Stream(hStream as u64)], call)
+        route::in_a_context(&[Key::Address(devPtr), Key::Stream(hStream as u64)], call)
             .unwrap_or_else(|apart| apart.refused("cuMemPrefetchAsync_v2"))
     }
 
@@ -23066,7 +23071,7 @@ mod recorded {
                 plain::cuMemPrefetchAsync_v2_ptsz(devPtr, count, location, flags, hStream)
             })
         };
-        route::through(&[Key::Address(devPtr), Key::Stream(hStream as u64)], call)
+        route::in_a_context(&[Key::Address(devPtr), Key::Stream(hStream as u64)], call)
             .unwrap_or_else(|apart| apart.refused("cuMemPrefetchAsync_v2_ptsz"))
     }
 
@@ -24227,7 +24232,8 @@ mod recorded {
                 plain::cuMemAllocAsync(dptr, bytesize, hStream)
             })
         };
-        route::through(&[Key::Stream(hStream as u64)], call).unwrap_or_else(|apart| apart.refused("cuMemAllocAsync"))
+        route::in_a_context(&[Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuMemAllocAsync"))
     }
 
     #[cold]
@@ -24243,7 +24249,7 @@ mod recorded {
                 plain::cuMemAllocAsync_ptsz(dptr, bytesize, hStream)
             })
         };
-        route::through(&[Key::Stream(hStream as u64)], call)
+        route::in_a_context(&[Key::Stream(hStream as u64)], call)
             .unwrap_or_else(|apart| apart.refused("cuMemAllocAsync_ptsz"))
     }
 
@@ -24261,7 +24267,7 @@ mod recorded {
                 plain::cuMemAllocFromPoolAsync(dptr, bytesize, pool, hStream)
             })
         };
-        route::through(&[Key::Object(pool as u64), Key::Stream(hStream as u64)], call)
+        route::in_a_context(&[Key::Object(pool as u64), Key::Stream(hStream as u64)], call)
             .unwrap_or_else(|apart| apart.refused("cuMemAllocFromPoolAsync"))
     }
 
@@ -24279,7 +24285,7 @@ mod recorded {
                 plain::cuMemAllocFromPoolAsync_ptsz(dptr, bytesize, pool, hStream)
             })
         };
-        route::through(&[Key::Object(pool as u64), Key::Stream(hStream as u64)], call)
+        route::in_a_context(&[Key::Object(pool as u64), Key::Stream(hStream as u64)], call)
             .unwrap_or_else(|apart| apart.refused("cuMemAllocFromPoolAsync_ptsz"))
     }
 
@@ -24290,7 +24296,7 @@ mod recorded {
         let call = || {
             activity::driver_call(600, &Parameters2(dptr, hStream), || unsafe { plain::cuMemFreeAsync(dptr, hStream) })
         };
-        route::through(&[Key::Address(dptr), Key::Stream(hStream as u64)], call)
+        route::in_a_context(&[Key::Address(dptr), Key::Stream(hStream as u64)], call)
             .unwrap_or_else(|apart| apart.refused("cuMemFreeAsync"))
     }
 
@@ -24303,7 +24309,7 @@ mod recorded {
                 plain::cuMemFreeAsync_ptsz(dptr, hStream)
             })
         };
-        route::through(&[Key::Address(dptr), Key::Stream(hStream as u64)], call)
+        route::in_a_context(&[Key::Address(dptr), Key::Stream(hStream as u64)], call)
             .unwrap_or_else(|apart| apart.refused("cuMemFreeAsync_ptsz"))
     }
 
@@ -24577,7 +24583,8 @@ mod recorded {
         // SAFETY: the caller's promises are the same.
         let call =
             || activity::driver_call(326, &Parameters1(hStream), || unsafe { plain::cuStreamDestroy_v2(hStream) });
-        route::through(&[Key::Stream(hStream as u64)], call).unwrap_or_else(|apart| apart.refused("cuStreamDestroy_v2"))
+        route::in_a_context(&[Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuStreamDestroy_v2"))
     }
 
     #[cold]
@@ -24585,7 +24592,8 @@ mod recorded {
     pub unsafe extern "C" fn cuStreamDestroy(hStream: CUstream) -> CUresult {
         // SAFETY: the caller's promises are the same.
         let call = || activity::driver_call(127, &Parameters1(hStream), || unsafe { plain::cuStreamDestroy(hStream) });
-        route::through(&[Key::Stream(hStream as u64)], call).unwrap_or_else(|apart| apart.refused("cuStreamDestroy"))
+        route::in_a_context(&[Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuStreamDestroy"))
     }
 
     #[cold]
@@ -24597,7 +24605,7 @@ mod recorded {
                 plain::cuStreamGetPriority(hStream, priority)
             })
         };
-        route::through(&[Key::Stream(hStream as u64)], call)
+        route::in_a_context(&[Key::Stream(hStream as u64)], call)
             .unwrap_or_else(|apart| apart.refused("cuStreamGetPriority"))
     }
 
@@ -24610,7 +24618,7 @@ mod recorded {
                 plain::cuStreamGetPriority_ptsz(hStream, priority)
             })
         };
-        route::through(&[Key::Stream(hStream as u64)], call)
+        route::in_a_context(&[Key::Stream(hStream as u64)], call)
             .unwrap_or_else(|apart| apart.refused("cuStreamGetPriority_ptsz"))
     }
 
@@ -24623,7 +24631,8 @@ mod recorded {
                 plain::cuStreamGetFlags(hStream, flags)
             })
         };
-        route::through(&[Key::Stream(hStream as u64)], call).unwrap_or_else(|apart| apart.refused("cuStreamGetFlags"))
+        route::in_a_context(&[Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuStreamGetFlags"))
     }
 
     #[cold]
@@ -24635,7 +24644,7 @@ mod recorded {
                 plain::cuStreamGetFlags_ptsz(hStream, flags)
             })
         };
-        route::through(&[Key::Stream(hStream as u64)], call)
+        route::in_a_context(&[Key::Stream(hStream as u64)], call)
             .unwrap_or_else(|apart| apart.refused("cuStreamGetFlags_ptsz"))
     }
 
@@ -24648,7 +24657,7 @@ mod recorded {
                 plain::cuStreamGetId(hStream, streamId)
             })
         };
-        route::through(&[Key::Stream(hStream as u64)], call).unwrap_or_else(|apart| apart.refused("cuStreamGetId"))
+        route::in_a_context(&[Key::Stream(hStream as u64)], call).unwrap_or_else(|apart| apart.refused("cuStreamGetId"))
     }
 
     #[cold]
@@ -24660,7 +24669,8 @@ mod recorded {
                 plain::cuStreamGetId_ptsz(hStream, streamId)
             })
         };
-        route::through(&[Key::Stream(hStream as u64)], call).unwrap_or_else(|apart| apart.refused("cuStreamGetId_ptsz"))
+        route::in_a_context(&[Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuStreamGetId_ptsz"))
     }
 
     #[cold]
@@ -24672,7 +24682,8 @@ mod recorded {
                 plain::cuStreamGetDevice(hStream, device)
             })
         };
-        route::through(&[Key::Stream(hStream as u64)], call).unwrap_or_else(|apart| apart.refused("cuStreamGetDevice"))
+        route::in_a_context(&[Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuStreamGetDevice"))
     }
 
     #[cold]
@@ -24684,7 +24695,7 @@ mod recorded {
                 plain::cuStreamGetDevice_ptsz(hStream, device)
             })
         };
-        route::through(&[Key::Stream(hStream as u64)], call)
+        route::in_a_context(&[Key::Stream(hStream as u64)], call)
             .unwrap_or_else(|apart| apart.refused("cuStreamGetDevice_ptsz"))
     }
 
@@ -24695,7 +24706,8 @@ mod recorded {
         let call = || {
             activity::driver_call(483, &Parameters2(hStream, pctx), || unsafe { plain::cuStreamGetCtx(hStream, pctx) })
         };
-        route::through(&[Key::Stream(hStream as u64)], call).unwrap_or_else(|apart| apart.refused("cuStreamGetCtx"))
+        route::in_a_context(&[Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuStreamGetCtx"))
     }
 
     #[cold]
@@ -24707,7 +24719,7 @@ mod recorded {
                 plain::cuStreamGetCtx_ptsz(hStream, pctx)
             })
         };
-        route::through(&[Key::Stream(hStream as u64)], call)
+        route::in_a_context(&[Key::Stream(hStream as u64)], call)
             .unwrap_or_else(|apart| apart.refused("cuStreamGetCtx_ptsz"))
     }
 
@@ -24724,7 +24736,8 @@ mod recorded {
                 plain::cuStreamGetCtx_v2(hStream, pCtx, pGreenCtx)
             })
         };
-        route::through(&[Key::Stream(hStream as u64)], call).unwrap_or_else(|apart| apart.refused("cuStreamGetCtx_v2"))
+        route::in_a_context(&[Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuStreamGetCtx_v2"))
     }
 
     #[cold]
@@ -24740,7 +24753,7 @@ mod recorded {
                 plain::cuStreamGetCtx_v2_ptsz(hStream, pCtx, pGreenCtx)
             })
         };
-        route::through(&[Key::Stream(hStream as u64)], call)
+        route::in_a_context(&[Key::Stream(hStream as u64)], call)
             .unwrap_or_else(|apart| apart.refused("cuStreamGetCtx_v2_ptsz"))
     }
 
@@ -24753,7 +24766,7 @@ mod recorded {
                 plain::cuStreamGetGreenCtx(hStream, phCtx)
             })
         };
-        route::through(&[Key::Stream(hStream as u64)], call)
+        route::in_a_context(&[Key::Stream(hStream as u64)], call)
             .unwrap_or_else(|apart| apart.refused("cuStreamGetGreenCtx"))
     }
 
@@ -24766,7 +24779,7 @@ mod recorded {
                 plain::cuStreamWaitEvent(hStream, hEvent, Flags)
             })
         };
-        route::through(&[Key::Stream(hStream as u64), Key::Object(hEvent as u64)], call)
+        route::in_a_context(&[Key::Stream(hStream as u64), Key::Object(hEvent as u64)], call)
             .unwrap_or_else(|_| crate::api::stream::wait_apart(hStream, hEvent))
     }
 
@@ -24779,7 +24792,7 @@ mod recorded {
                 plain::cuStreamWaitEvent_ptsz(hStream, hEvent, Flags)
             })
         };
-        route::through(&[Key::Stream(hStream as u64), Key::Object(hEvent as u64)], call)
+        route::in_a_context(&[Key::Stream(hStream as u64), Key::Object(hEvent as u64)], call)
             .unwrap_or_else(|_| crate::api::stream::wait_apart(hStream, hEvent))
     }
 
@@ -24788,7 +24801,7 @@ mod recorded {
     pub unsafe extern "C" fn cuStreamQuery(hStream: CUstream) -> CUresult {
         // SAFETY: the caller's promises are the same.
         let call = || activity::driver_call(125, &Parameters1(hStream), || unsafe { plain::cuStreamQuery(hStream) });
-        route::through(&[Key::Stream(hStream as u64)], call).unwrap_or_else(|apart| apart.refused("cuStreamQuery"))
+        route::in_a_context(&[Key::Stream(hStream as u64)], call).unwrap_or_else(|apart| apart.refused("cuStreamQuery"))
     }
 
     #[cold]
@@ -24797,7 +24810,8 @@ mod recorded {
         // SAFETY: the caller's promises are the same.
         let call =
             || activity::driver_call(439, &Parameters1(hStream), || unsafe { plain::cuStreamQuery_ptsz(hStream) });
-        route::through(&[Key::Stream(hStream as u64)], call).unwrap_or_else(|apart| apart.refused("cuStreamQuery_ptsz"))
+        route::in_a_context(&[Key::Stream(hStream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuStreamQuery_ptsz"))
     }
 
     #[cold]
@@ -24806,7 +24820,7 @@ mod recorded {
         // SAFETY: the caller's promises are the same.
         let call =
             || activity::driver_call(126, &Parameters1(hStream), || unsafe { plain::cuStreamSynchronize(hStream) });
-        route::through(&[Key::Stream(hStream as u64)], call)
+        route::in_a_context(&[Key::Stream(hStream as u64)], call)
             .unwrap_or_else(|apart| apart.refused("cuStreamSynchronize"))
     }
 
@@ -24817,7 +24831,7 @@ mod recorded {
         let call = || {
             activity::driver_call(440, &Parameters1(hStream), || unsafe { plain::cuStreamSynchronize_ptsz(hStream) })
         };
-        route::through(&[Key::Stream(hStream as u64)], call)
+        route::in_a_context(&[Key::Stream(hStream as u64)], call)
             .unwrap_or_else(|apart| apart.refused("cuStreamSynchronize_ptsz"))
     }
 
@@ -24834,7 +24848,7 @@ mod recorded {
                 plain::cuStreamGetAttribute(hStream, attr, value)
             })
         };
-        route::through(&[Key::Stream(hStream as u64)], call)
+        route::in_a_context(&[Key::Stream(hStream as u64)], call)
             .unwrap_or_else(|apart| apart.refused("cuStreamGetAttribute"))
     }
 
@@ -24851,7 +24865,7 @@ mod recorded {
                 plain::cuStreamGetAttribute_ptsz(hStream, attr, value)
             })
         };
-        route::through(&[Key::Stream(hStream as u64)], call)
+        route::in_a_context(&[Key::Stream(hStream as u64)], call)
             .unwrap_or_else(|apart| apart.refused("cuStreamGetAttribute_ptsz"))
     }
 
@@ -24868,7 +24882,7 @@ mod recorded {
                 plain::cuStreamSetAttribute(hStream, attr, param)
             })
         };
-        route::through(&[Key::Stream(hStream as u64)], call)
+        route::in_a_context(&[Key::Stream(hStream as u64)], call)
             .unwrap_or_else(|apart| apart.refused("cuStreamSetAttribute"))
     }
 
@@ -24885,7 +24899,7 @@ mod recorded {
                 plain::cuStreamSetAttribute_ptsz(hStream, attr, param)
             })
         };
-        route::through(&[Key::Stream(hStream as u64)], call)
+        route::in_a_context(&[Key::Stream(hStream as u64)], call)
             .unwrap_or_else(|apart| apart.refused("cuStreamSetAttribute_ptsz"))
     }
 
@@ -24898,7 +24912,7 @@ mod recorded {
                 plain::cuStreamCopyAttributes(dstStream, srcStream)
             })
         };
-        route::through(&[Key::Stream(dstStream as u64), Key::Stream(srcStream as u64)], call)
+        route::in_a_context(&[Key::Stream(dstStream as u64), Key::Stream(srcStream as u64)], call)
             .unwrap_or_else(|apart| apart.refused("cuStreamCopyAttributes"))
     }
 
@@ -24911,7 +24925,7 @@ mod recorded {
                 plain::cuStreamCopyAttributes_ptsz(dstStream, srcStream)
             })
         };
-        route::through(&[Key::Stream(dstStream as u64), Key::Stream(srcStream as u64)], call)
+        route::in_a_context(&[Key::Stream(dstStream as u64), Key::Stream(srcStream as u64)], call)
             .unwrap_or_else(|apart| apart.refused("cuStreamCopyAttributes_ptsz"))
     }
 
@@ -24929,7 +24943,7 @@ mod recorded {
                 plain::cuStreamWriteValue32(stream, addr, value, flags)
             })
         };
-        route::through(&[Key::Stream(stream as u64), Key::Address(addr)], call)
+        route::in_a_context(&[Key::Stream(stream as u64), Key::Address(addr)], call)
             .unwrap_or_else(|apart| apart.refused("cuStreamWriteValue32"))
     }
 
@@ -24947,7 +24961,7 @@ mod recorded {
                 plain::cuStreamWriteValue32_ptsz(stream, addr, value, flags)
             })
         };
-        route::through(&[Key::Stream(stream as u64), Key::Address(addr)], call)
+        route::in_a_context(&[Key::Stream(stream as u64), Key::Address(addr)], call)
             .unwrap_or_else(|apart| apart.refused("cuStreamWriteValue32_ptsz"))
     }
 
@@ -24965,7 +24979,7 @@ mod recorded {
                 plain::cuStreamWaitValue32(stream, addr, value, flags)
             })
         };
-        route::through(&[Key::Stream(stream as u64), Key::Address(addr)], call)
+        route::in_a_context(&[Key::Stream(stream as u64), Key::Address(addr)], call)
             .unwrap_or_else(|apart| apart.refused("cuStreamWaitValue32"))
     }
 
@@ -24983,7 +24997,7 @@ mod recorded {
                 plain::cuStreamWaitValue32_ptsz(stream, addr, value, flags)
             })
         };
-        route::through(&[Key::Stream(stream as u64), Key::Address(addr)], call)
+        route::in_a_context(&[Key::Stream(stream as u64), Key::Address(addr)], call)
             .unwrap_or_else(|apart| apart.refused("cuStreamWaitValue32_ptsz"))
     }
 
@@ -25001,7 +25015,7 @@ mod recorded {
                 plain::cuStreamWriteValue64(stream, addr, value, flags)
             })
         };
-        route::through(&[Key::Stream(stream as u64), Key::Address(addr)], call)
+        route::in_a_context(&[Key::Stream(stream as u64), Key::Address(addr)], call)
             .unwrap_or_else(|apart| apart.refused("cuStreamWriteValue64"))
     }
 
@@ -25019,7 +25033,7 @@ mod recorded {
                 plain::cuStreamWriteValue64_ptsz(stream, addr, value, flags)
             })
         };
-        route::through(&[Key::Stream(stream as u64), Key::Address(addr)], call)
+        route::in_a_context(&[Key::Stream(stream as u64), Key::Address(addr)], call)
             .unwrap_or_else(|apart| apart.refused("cuStreamWriteValue64_ptsz"))
     }
 
@@ -25037,7 +25051,7 @@ mod recorded {
                 plain::cuStreamWaitValue64(stream, addr, value, flags)
             })
         };
-        route::through(&[Key::Stream(stream as u64), Key::Address(addr)], call)
+        route::in_a_context(&[Key::Stream(stream as u64), Key::Address(addr)], call)
             .unwrap_or_else(|apart| apart.refused("cuStreamWaitValue64"))
     }
 
@@ -25055,7 +25069,7 @@ mod recorded {
                 plain::cuStreamWaitValue64_ptsz(stream, addr, value, flags)
             })
         };
-        route::through(&[Key::Stream(stream as u64), Key::Address(addr)], call)
+        route::in_a_context(&[Key::Stream(stream as u64), Key::Address(addr)], call)
             .unwrap_or_else(|apart| apart.refused("cuStreamWaitValue64_ptsz"))
     }
 
@@ -25073,7 +25087,7 @@ mod recorded {
                 plain::cuStreamWriteValue32_v2(stream, addr, value, flags)
             })
         };
-        route::through(&[Key::Stream(stream as u64), Key::Address(addr)], call)
+        route::in_a_context(&[Key::Stream(stream as u64), Key::Address(addr)], call)
             .unwrap_or_else(|apart| apart.refused("cuStreamWriteValue32_v2"))
     }
 
@@ -25091,7 +25105,7 @@ mod recorded {
                 plain::cuStreamWriteValue32_v2_ptsz(stream, addr, value, flags)
             })
         };
-        route::through(&[Key::Stream(stream as u64), Key::Address(addr)], call)
+        route::in_a_context(&[Key::Stream(stream as u64), Key::Address(addr)], call)
             .unwrap_or_else(|apart| apart.refused("cuStreamWriteValue32_v2_ptsz"))
     }
 
@@ -25109,7 +25123,7 @@ mod recorded {
                 plain::cuStreamWaitValue32_v2(stream, addr, value, flags)
             })
         };
-        route::through(&[Key::Stream(stream as u64), Key::Address(addr)], call)
+        route::in_a_context(&[Key::Stream(stream as u64), Key::Address(addr)], call)
             .unwrap_or_else(|apart| apart.refused("cuStreamWaitValue32_v2"))
     }
 
@@ -25127,7 +25141,7 @@ mod recorded {
                 plain::cuStreamWaitValue32_v2_ptsz(stream, addr, value, flags)
             })
         };
-        route::through(&[Key::Stream(stream as u64), Key::Address(addr)], call)
+        route::in_a_context(&[Key::Stream(stream as u64), Key::Address(addr)], call)
             .unwrap_or_else(|apart| apart.refused("cuStreamWaitValue32_v2_ptsz"))
     }
 
@@ -25145,7 +25159,7 @@ mod recorded {
                 plain::cuStreamWriteValue64_v2(stream, addr, value, flags)
             })
         };
-        route::through(&[Key::Stream(stream as u64), Key::Address(addr)], call)
+        route::in_a_context(&[Key::Stream(stream as u64), Key::Address(addr)], call)
             .unwrap_or_else(|apart| apart.refused("cuStreamWriteValue64_v2"))
     }
 
@@ -25163,7 +25177,7 @@ mod recorded {
                 plain::cuStreamWriteValue64_v2_ptsz(stream, addr, value, flags)
             })
         };
-        route::through(&[Key::Stream(stream as u64), Key::Address(addr)], call)
+        route::in_a_context(&[Key::Stream(stream as u64), Key::Address(addr)], call)
             .unwrap_or_else(|apart| apart.refused("cuStreamWriteValue64_v2_ptsz"))
     }
 
@@ -25181,7 +25195,7 @@ mod recorded {
                 plain::cuStreamWaitValue64_v2(stream, addr, value, flags)
             })
         };
-        route::through(&[Key::Stream(stream as u64), Key::Address(addr)], call)
+        route::in_a_context(&[Key::Stream(stream as u64), Key::Address(addr)], call)
             .unwrap_or_else(|apart| apart.refused("cuStreamWaitValue64_v2"))
     }
 
@@ -25199,7 +25213,7 @@ mod recorded {
                 plain::cuStreamWaitValue64_v2_ptsz(stream, addr, value, flags)
             })
         };
-        route::through(&[Key::Stream(stream as u64), Key::Address(addr)], call)
+        route::in_a_context(&[Key::Stream(stream as u64), Key::Address(addr)], call)
             .unwrap_or_else(|apart| apart.refused("cuStreamWaitValue64_v2_ptsz"))
     }
 
@@ -25217,7 +25231,8 @@ mod recorded {
                 plain::cuStreamBatchMemOp(stream, count, paramArray, flags)
             })
         };
-        route::through(&[Key::Stream(stream as u64)], call).unwrap_or_else(|apart| apart.refused("cuStreamBatchMemOp"))
+        route::in_a_context(&[Key::Stream(stream as u64)], call)
+            .unwrap_or_else(|apart| apart.refused("cuStreamBatchMemOp"))
     }
 
     #[cold]
@@ -25234,7 +25249,7 @@ mod recorded {
                 plain::cuStreamBatchMemOp_ptsz(stream, count, paramArray, flags)
             })
         };
-        route::through(&[Key::Stream(stream as u64)], call)
+        route::in_a_context(&[Key::Stream(stream as u64)], call)
             .unwrap_or_else(|apart| apart.refused("cuStreamBatchMemOp_ptsz"))
     }
 
@@ -25252,7 +25267,7 @@ mod recorded {
                 plain::cuStreamBatchMemOp_v2(stream, count, paramArray, flags)
             })
         };
-        route::through(&[Key::Stream(stream as u64)], call)
+        route::in_a_context(&[Key::Stream(stream as u64)], call)
             .unwrap_or_else(|apart| apart.refused("cuStreamBatchMemOp_v2"))
     }
 
@@ -25270,7 +25285,7 @@ mod recorded {
                 plain::cuStreamBatchMemOp_v2_ptsz(stream, count, paramArray, flags)
             })
         };
-        route::through(&[Key::Stream(stream as u64)], call)
+        route::in_a_context(&[Key::Stream(stream as u64)], call)
             .unwrap_or_else(|apart| apart.refused("cuStreamBatchMemOp_v2_ptsz"))
     }
 

@@ -6,7 +6,6 @@ use orion_wire::handle::{Handle, Kind};
 use crate::objects::capture::capturing;
 use crate::session::attached::session;
 use crate::state::context;
-use crate::state::process::state;
 
 /// What the driver checks of an event and a stream at once.
 pub fn check(event: CUevent, stream: CUstream, flags: u32, known: u32) -> Result<(), CUresult> {
@@ -21,7 +20,7 @@ pub fn check(event: CUevent, stream: CUstream, flags: u32, known: u32) -> Result
         return Err(CUDA_ERROR_INVALID_HANDLE);
     }
     // What is external to a graph is so while that is captured.
-    if flags != 0 && !(state().captures.any_open() && capturing(stream)) {
+    if flags != 0 && !capturing(stream) {
         return Err(CUDA_ERROR_ILLEGAL_STATE);
     }
     Ok(())

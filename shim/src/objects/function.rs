@@ -36,19 +36,14 @@ impl Function {
 
     /// Sets an attribute; the worker is asked only if the value is not the one known to be set.
     pub fn set_attribute(&self, id: u32, value: i32, device: u32) -> CUresult {
-        let is_told_only = matches!(
+        let may_be_set = matches!(
             id,
-            CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK
-                | CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES
-                | CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES
-                | CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES
-                | CU_FUNC_ATTRIBUTE_NUM_REGS
-                | CU_FUNC_ATTRIBUTE_PTX_VERSION
-                | CU_FUNC_ATTRIBUTE_BINARY_VERSION
-                | CU_FUNC_ATTRIBUTE_CACHE_MODE_CA
-                | CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET
+            CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+                | CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT
+                | CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH
+                ..=CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE
         );
-        let Some(slot) = self.attributes.get(id as usize).filter(|_| !is_told_only) else {
+        let Some(slot) = self.attributes.get(id as usize).filter(|_| may_be_set) else {
             return CUDA_ERROR_INVALID_VALUE;
         };
         if Attribute(slot.load(Ordering::Relaxed)).on(device) == Some(Ok(value)) {

@@ -5,7 +5,7 @@ use orion_wire::handle::{Handle, Kind};
 
 use crate::session::ahead;
 use crate::session::attached::session;
-use crate::session::context::lookup;
+use crate::session::context::with_home;
 use crate::state::context;
 use crate::state::process::state;
 use crate::state::stream::Stream;
@@ -56,9 +56,15 @@ pub fn in_context_of(stream: CUstream, f: impl FnOnce() -> CUresult) -> CUresult
     }
 }
 
-/// As [`in_context_of`], of a copy of these sides that is not waited for.
-pub fn in_context_of_copy(stream: CUstream, to: u64, from: u64, f: impl FnOnce() -> CUresult) -> CUresult {
-    if session().is_ok_and(|s| s.pages.must_bring()) {
+/// As [`in_context_of`], of a copy to and from these addresses.
+pub fn in_context_of_copy(
+    stream: CUstream,
+    (to, from): (u64, u64),
+    synchronous: bool,
+    f: impl FnOnce() -> CUresult,
+) -> CUresult {
+    // What is waited for is not ahead.
+    if !synchronous && session().is_ok_and(|s| s.pages.must_bring()) {
         let is_host = |side| state().addresses.find(side).is_some_and(|range| range.is_host());
         ahead::carried(stream, is_host(to), is_host(from));
     }
@@ -68,14 +74,8 @@ pub fn in_context_of_copy(stream: CUstream, to: u64, from: u64, f: impl FnOnce()
 /// In a thread without a current context, with that of the stream: of one of the application's own the driver needs no
 /// other.
 pub fn at_home<T>(stream: CUstream, f: impl FnOnce() -> T) -> T {
-    let own = || state().streams.table.get(Handle(stream as u64)).filter(|_| (stream as u64) > 2);
-    let home = (context::current() == 0).then(own).flatten().and_then(|own| lookup(own.context).ok());
-    home.inspect(|home| context::push(home));
-    let answer = f();
-    if home.is_some() {
-        context::pop();
-    }
-    answer
+    let own = state().streams.table.get(Handle(stream as u64)).filter(|_| (stream as u64) > 2);
+    with_home(own.map_or(0, |own| own.context), f)
 }
 
 /// Whether a stream is another context's than `ctx`, which the driver may not accept. A green context's streams are

@@ -11,7 +11,7 @@ use orion_wire::record::HeapRange;
 
 use crate::session::attached::session;
 use crate::session::call::{call_to, start};
-use crate::session::context::lookup;
+use crate::session::context::with_home;
 use crate::session::reply::wait;
 use crate::session::thread::{known_synchronized, note_synchronized};
 use crate::state::context;
@@ -98,15 +98,11 @@ pub fn synchronize(what: Awaited) -> CUresult {
 /// What the call answers.
 pub fn call_waiting(home: u64, op: u16, encode: impl FnOnce(&mut Vec<u8>)) -> Result<(), CUresult> {
     let s = session()?;
-    let home = if context::current() == 0 { lookup(home).ok() } else { None };
-    home.inspect(|home| context::push(home));
-    // What the host wrote to mapped memory may be what the device waits for.
-    crate::memory::in_step::before_launch(s);
-    let answer = call_to(s, op, encode, |_| Ok(()));
-    if home.is_some() {
-        context::pop();
-    }
-    answer
+    with_home(home, || {
+        // What the host wrote to mapped memory may be what the device waits for.
+        crate::memory::in_step::before_launch(s);
+        call_to(s, op, encode, |_| Ok(()))
+    })
 }
 
 /// Before something is freed that a device may be using: waits until all that was queued before is done, and what it

@@ -111,8 +111,14 @@ pub fn queued(stream: CUstream) {
 /// As [`queued`], of a launch with so many bytes of parameters.
 #[inline]
 pub fn launched(stream: CUstream, bytes: usize) {
-    let places = (LAUNCH_BYTES + bytes) * PLACE as usize / PLACE_BYTES + 1;
-    takes(stream, (places as u32).max(PLACE));
+    // Almost always a constant: this is the way of every launch.
+    takes(
+        stream,
+        match bytes <= PLACE_BYTES - LAUNCH_BYTES {
+            true => PLACE,
+            false => ((LAUNCH_BYTES + bytes) * PLACE as usize).div_ceil(PLACE_BYTES) as u32,
+        },
+    );
 }
 
 /// Besides the copy itself, where host memory is another machine's: what is copied there is followed by a word and an

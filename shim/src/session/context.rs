@@ -55,6 +55,17 @@ pub fn with_current(handle: u64, f: impl FnOnce() -> CUresult) -> CUresult {
     }
 }
 
+/// In a thread without a current context, with `home` as that, if it is one.
+pub fn with_home<T>(home: u64, f: impl FnOnce() -> T) -> T {
+    let home = if context::current() == 0 { lookup(home).ok() } else { None };
+    home.inspect(|home| push(home));
+    let answer = f();
+    if home.is_some() {
+        pop();
+    }
+    answer
+}
+
 /// As [`current_home`], of any context; what is no context stays as it is.
 pub fn home_of(handle: u64) -> u64 {
     lookup(handle).map_or(handle, Context::home)

@@ -104,8 +104,9 @@ fn routed(row: &Row, symbol: &str, params: &[(String, Type)]) -> Option<String> 
         "cuStreamWaitEvent" => "|_| crate::api::stream::wait_apart(hStream, hEvent)".to_owned(),
         _ => format!("|apart| apart.refused(\"{symbol}\")"),
     };
-    // Fills and deprecated launches need a current context, whatever they name.
-    let needs_one = row.group == "memset" || is_deprecated_launch(&row.name);
+    // Fills and deprecated launches need a current context, whatever they name; so does work in a default stream.
+    let in_stream = params.iter().any(|(_, ty)| ty.name() == Some("CUstream"));
+    let needs_one = in_stream || row.group == "memset" || is_deprecated_launch(&row.name);
     let through = if needs_one { "in_a_context" } else { "through" };
     Some(format!("route::{through}(&[{}], call).unwrap_or_else({otherwise})", keys.join(", ")))
 }

@@ -18,6 +18,7 @@ facts! { graph:
         arguments_are_copied_when_the_node_is_added,
         dependencies_order_the_nodes,
         a_copy_reads_the_host_at_each_launch,
+        a_copy_does_so_although_another_node_was_changed,
         a_host_node_runs_here,
         a_host_node_can_be_changed_between_launches,
         nodes_are_counted_and_listed,
@@ -216,6 +217,34 @@ fn a_copy_reads_the_host_at_each_launch(cu: &'static Cuda) -> Verdict {
     ok!(cu.cuMemFreeHost(pinned));
     cu.free(second)?;
     cu.free(address)
+}
+
+fn a_copy_does_so_although_another_node_was_changed(cu: &'static Cuda) -> Verdict {
+    let (graph, written, copied, pinned) = (graph(cu)?, cu.words(&[0])?, cu.words(&[0])?, cu.pinned(4)?);
+    let (mut pageable, second) = (vec![1u32], cu.words(&[0])?);
+    let write_of = |value: u64| -> [u64; 6] { [CU_STREAM_MEM_OP_WRITE_VALUE_32.into(), written, value, 0, 0, 0] };
+    let context = cu.context()?;
+    let mut operation = write_of(1);
+    let mut values: CUDA_BATCH_MEM_OP_NODE_PARAMS = zeroed();
+    (values.ctx, values.count, values.paramArray) = (context, 1, operation.as_mut_ptr().cast());
+    let mut node = null_mut();
+    ok!(cu.cuGraphAddBatchMemOpNode(&mut node, graph, null_mut(), 0, &values));
+    copy_node(cu, graph, &[], &to_device_copy(pinned, copied))?;
+    copy_node(cu, graph, &[], &to_device_copy(pageable.as_ptr().cast(), second))?;
+    let exec = instantiate(cu, graph)?;
+    for round in [3u32, 4, 5] {
+        operation = write_of(u64::from(round) + 20);
+        values.paramArray = operation.as_mut_ptr().cast();
+        ok!(cu.cuGraphExecBatchMemOpNodeSetParams(exec, node, &values));
+        write(pinned, round);
+        write(pageable.as_mut_ptr().cast(), round + 10);
+        run(cu, exec)?;
+        same!((cu.word(written)?, cu.word(copied)?, cu.word(second)?), (round + 20, round, round + 10));
+    }
+    ok!(cu.cuGraphExecDestroy(exec));
+    ok!(cu.cuGraphDestroy(graph));
+    ok!(cu.cuMemFreeHost(pinned));
+    [written, copied, second].into_iter().try_for_each(|address| cu.free(address))
 }
 
 fn host_node(

@@ -535,6 +535,12 @@ fn change_edges(g: CUgraph, from: *const CUgraphNode, to: *const CUgraphNode, n:
     Ok(())
 }
 
+fn values_work(p: &CUDA_BATCH_MEM_OP_NODE_PARAMS) -> R<Work> {
+    // SAFETY: the caller passes as many entries as it says.
+    let operations = unsafe { list(p.paramArray, p.count as usize)? };
+    Ok(Work::MemOps(mem_ops(&operations)?))
+}
+
 api! {
     fn cuGraphConditionalHandleCreate(
         out: *mut CUgraphConditionalHandle,
@@ -806,8 +812,17 @@ api! {
         n: usize,
         p: *const CUDA_BATCH_MEM_OP_NODE_PARAMS,
     ) {
-        let p = get(p)?;
-        add_node(out, g, after, n, Work::MemOps(mem_ops(&list(p.paramArray, p.count as usize)?)?))
+        add_node(out, g, after, n, values_work(&get(p)?)?)
+    }
+    fn cuGraphBatchMemOpNodeSetParams(h: CUgraphNode, p: *const CUDA_BATCH_MEM_OP_NODE_PARAMS) {
+        set_work_of(h, values_work(&get(p)?)?)
+    }
+    fn cuGraphExecBatchMemOpNodeSetParams(
+        x: CUgraphExec,
+        h: CUgraphNode,
+        p: *const CUDA_BATCH_MEM_OP_NODE_PARAMS,
+    ) {
+        set_step(x, h, values_work(&get(p)?)?)
     }
     fn cuGraphAddNode(
         out: *mut CUgraphNode,

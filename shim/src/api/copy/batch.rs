@@ -86,7 +86,7 @@ unsafe fn copy_ordered(
     stream: CUstream,
     order: CUmemcpySrcAccessOrder,
 ) -> CUresult {
-    crate::objects::stream::in_context_of_copy(stream, to, from, || {
+    crate::objects::stream::in_context_of_copy(stream, (to, from), false, || {
         let of_source = session().and_then(|s| Ok((s, side(s, from, bytes)?)));
         match of_source {
             // As from pageable memory: the bytes travel with the command, and nothing is waited for.

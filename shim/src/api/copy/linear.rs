@@ -26,7 +26,7 @@ use crate::memory::payload::{INLINE_BYTES_MAX, announce};
 use crate::memory::reading::Reading;
 use crate::memory::staging::Staging;
 use crate::memory::{host_memory, in_step};
-use crate::objects::stream::{in_context_of, in_context_of_copy};
+use crate::objects::stream::in_context_of_copy;
 use crate::objects::{capture, synchronize};
 use crate::session::attached::session;
 use crate::session::call::{call, post, post_sealed, start, start_sealed, try_post};
@@ -83,10 +83,7 @@ pub fn is_allocation_known(address: u64, bytes: usize) -> Result<bool, CUresult>
 unsafe fn copy_in(to: CUdeviceptr, from: *const u8, bytes: usize, stream: CUstream, synchronous: bool) -> CUresult {
     // SAFETY: the caller's promise.
     let copy = || unsafe { copy_in_here(to, from, bytes, stream, synchronous) };
-    match synchronous {
-        true => in_context_of(stream, copy),
-        false => in_context_of_copy(stream, to, from as u64, copy),
-    }
+    in_context_of_copy(stream, (to, from as u64), synchronous, copy)
 }
 
 /// As above, in a context.
@@ -224,10 +221,7 @@ pub unsafe fn copy_in_pageable(
 unsafe fn copy_out(to: *mut u8, from: CUdeviceptr, bytes: usize, stream: CUstream, synchronous: bool) -> CUresult {
     // SAFETY: the caller's promise.
     let copy = || unsafe { copy_out_here(to, from, bytes, stream, synchronous) };
-    match synchronous {
-        true => in_context_of(stream, copy),
-        false => in_context_of_copy(stream, to as u64, from, copy),
-    }
+    in_context_of_copy(stream, (to as u64, from), synchronous, copy)
 }
 
 /// As above, in a context.
@@ -422,10 +416,7 @@ fn record_host(s: &'static Session, to: u64, from: u64, bytes: usize, stream: CU
 unsafe fn copy_any(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream, synchronous: bool) -> CUresult {
     // SAFETY: the caller's promise.
     let copy = || unsafe { copy_any_here(to, from, bytes, stream, synchronous) };
-    match synchronous {
-        true => in_context_of(stream, copy),
-        false => in_context_of_copy(stream, to, from, copy),
-    }
+    in_context_of_copy(stream, (to, from), synchronous, copy)
 }
 
 /// As above, in a context.
@@ -454,10 +445,7 @@ unsafe fn copy_between(
     let is_known = |side| side != Side::Pageable;
     // SAFETY: the caller's promise.
     let copy = || unsafe { copy_sides(to, from, bytes, stream, synchronous, is_known) };
-    match synchronous {
-        true => in_context_of(stream, copy),
-        false => in_context_of_copy(stream, to, from, copy),
-    }
+    in_context_of_copy(stream, (to, from), synchronous, copy)
 }
 
 /// # Safety

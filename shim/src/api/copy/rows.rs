@@ -16,7 +16,7 @@ use crate::memory::copy::message;
 use crate::memory::payload::{Loan, announce};
 use crate::memory::reading::Reading;
 use crate::memory::{host_memory, in_step};
-use crate::objects::stream::{in_context_of, in_context_of_copy};
+use crate::objects::stream::in_context_of_copy;
 use crate::objects::{capture, synchronize};
 use crate::session::attached::session;
 use crate::session::call::{post_sealed, start_sealed};
@@ -127,18 +127,14 @@ pub unsafe fn copy_3d(c: *const CUDA_MEMCPY3D, stream: CUstream, synchronous: bo
     // SAFETY: the caller's promise.
     let copy = || unsafe { copy_3d_here(c, stream, synchronous) };
     // SAFETY: null or valid, by the caller's promise.
-    match unsafe { c.as_ref() } {
-        Some(c) if !synchronous => {
-            let side = |kind, host: *const c_void, device| match kind {
-                CU_MEMORYTYPE_HOST => host as u64,
-                _ => device,
-            };
-            let to = side(c.dstMemoryType, c.dstHost, c.dstDevice);
-            let from = side(c.srcMemoryType, c.srcHost, c.srcDevice);
-            in_context_of_copy(stream, to, from, copy)
-        }
-        _ => in_context_of(stream, copy),
-    }
+    let sides = unsafe { c.as_ref() }.map_or((0, 0), |c| {
+        let side = |kind, host: *const c_void, device| match kind {
+            CU_MEMORYTYPE_HOST => host as u64,
+            _ => device,
+        };
+        (side(c.dstMemoryType, c.dstHost, c.dstDevice), side(c.srcMemoryType, c.srcHost, c.srcDevice))
+    });
+    in_context_of_copy(stream, sides, synchronous, copy)
 }
 
 /// As above, in a context.

@@ -356,39 +356,47 @@ fn unless_empty<'a, T>(
 /// Reads from a reply which host memory a changed graph touches.
 type DecodeCopies = fn(&mut Reader<'_>) -> Result<HostCopies, Fault>;
 
-/// Changes an executable graph, by a request of this operation. Where that may change the host memory it touches,
-/// `copies` reads from the answer how; without it nothing is awaited.
+/// What the answer to a change is awaited for.
+enum Awaited {
+    Nothing,
+    /// The driver may refuse what programs seldom change.
+    Refusal,
+    /// It may change which host memory the graph touches.
+    Copies(DecodeCopies),
+}
+
+/// Changes an executable graph, by a request of this operation.
 fn set<N>(
     op: u16,
     (exec, node): (CUgraphExec, CUgraphNode),
     params: Result<Params<N>, CUresult>,
     encode: impl FnOnce(Existing<GRAPH_EXEC>, Existing<GRAPH_NODE>, N, &mut Vec<u8>),
-    copies: Option<DecodeCopies>,
+    awaited: Awaited,
 ) -> CUresult {
     let answer = (|| {
         let s = session()?;
         let (exec, name, Params { node, set_aside }) = (exec_name(exec)?, node_name(node)?, params?);
         let encode = |w: &mut Vec<u8>| encode(Existing(exec), Existing(name), node, w);
-        let Some(copies) = copies else {
-            let sent = try_post(op, encode)?;
-            set_aside.taken();
-            return if sent == CUDA_SUCCESS { Ok(()) } else { Err(sent) };
-        };
-        let found = call(op, encode, copies)?;
-        set_aside.taken();
-        note_copies(s, exec, &found);
-        Ok(())
+        match awaited {
+            Awaited::Nothing => {
+                let sent = try_post(op, encode)?;
+                set_aside.taken();
+                if sent == CUDA_SUCCESS { Ok(()) } else { Err(sent) }
+            }
+            Awaited::Refusal => {
+                call(op, encode, |_| Ok(()))?;
+                set_aside.taken();
+                Ok(())
+            }
+            Awaited::Copies(decode) => {
+                let found = call(op, encode, decode)?;
+                set_aside.taken();
+                note_copies(s, exec, &found);
+                Ok(())
+            }
+        }
     })();
     code(answer)
-}
-
-/// Whether another child in place of one in `exec` may change what has to be brought over before a launch. An update
-/// cannot turn device memory into host memory or back, so an executable graph that copies none in never will.
-fn copies_matter(exec: CUgraphExec) -> bool {
-    // Without a session the call fails anyway.
-    let Ok(s) = session() else { return false };
-    let reads_host = |name| s.graph_launches.copies_of(name).is_some_and(|all| all.iter().any(|copy| !copy.to_host));
-    s.graph_copies.any() || exec_name(exec).is_ok_and(reads_host)
 }
 
 /// # Safety
@@ -402,7 +410,7 @@ pub unsafe fn cuGraphExecKernelNodeSetParams_v2(
     // SAFETY: the caller's promise.
     let params = unsafe { Params::kernel(params, &mut packed) };
     let encode = |exec, node, params, w: &mut Vec<u8>| GraphExecKernelNodeSetParams { exec, node, params }.encode(w);
-    set(GraphExecKernelNodeSetParams::OP, (exec, node), params, encode, None)
+    set(GraphExecKernelNodeSetParams::OP, (exec, node), params, encode, Awaited::Nothing)
 }
 
 /// # Safety
@@ -436,7 +444,7 @@ pub unsafe fn cuGraphExecMemcpyNodeSetParams(
         (exec, node),
         params,
         encode,
-        Some(|r| Ok(GraphExecMemcpyNodeSetParamsReply::decode(r)?.copies)),
+        Awaited::Copies(|r| Ok(GraphExecMemcpyNodeSetParamsReply::decode(r)?.copies)),
     )
 }
 
@@ -450,7 +458,7 @@ pub unsafe fn cuGraphExecHostNodeSetParams(
     // SAFETY: the caller's promise.
     let params = unsafe { Params::host(params) };
     let encode = |exec, node, params, w: &mut Vec<u8>| GraphExecHostNodeSetParams { exec, node, params }.encode(w);
-    set(GraphExecHostNodeSetParams::OP, (exec, node), params, encode, None)
+    set(GraphExecHostNodeSetParams::OP, (exec, node), params, encode, Awaited::Nothing)
 }
 
 /// # Safety
@@ -460,7 +468,7 @@ pub unsafe fn cuGraphExecChildGraphNodeSetParams(exec: CUgraphExec, node: CUgrap
     let decode: DecodeCopies = |r| Ok(GraphExecChildGraphNodeSetParamsReply::decode(r)?.copies);
     let encode =
         |exec, node, params, w: &mut Vec<u8>| GraphExecChildGraphNodeSetParams { exec, node, params }.encode(w);
-    set(GraphExecChildGraphNodeSetParams::OP, (exec, node), params, encode, Some(decode))
+    set(GraphExecChildGraphNodeSetParams::OP, (exec, node), params, encode, Awaited::Copies(decode))
 }
 
 /// # Safety
@@ -474,8 +482,7 @@ pub unsafe fn cuGraphExecBatchMemOpNodeSetParams(
     let params = unsafe { Params::batch(params) };
     let encode =
         |exec, node, params, w: &mut Vec<u8>| GraphExecBatchMemOpNodeSetParams { exec, node, params }.encode(w);
-    let decode: DecodeCopies = |_| Ok(Default::default());
-    set(GraphExecBatchMemOpNodeSetParams::OP, (exec, node), params, encode, Some(decode))
+    set(GraphExecBatchMemOpNodeSetParams::OP, (exec, node), params, encode, Awaited::Refusal)
 }
 
 /// # Safety
@@ -488,16 +495,15 @@ pub unsafe fn cuGraphExecNodeSetParams(
     let mut packed = Vec::new();
     // SAFETY: the caller's promise.
     let Some(raw) = (unsafe { params.as_ref() }) else { return CUDA_ERROR_INVALID_VALUE };
-    let asks_for_copies = match raw.type_ {
-        CU_GRAPH_NODE_TYPE_MEMCPY => true,
-        CU_GRAPH_NODE_TYPE_GRAPH => copies_matter(exec),
-        _ => false,
-    };
     // SAFETY: as above.
     let params = unsafe { Params::any(raw, &mut packed) };
     let decode: DecodeCopies =
         |r| GraphExecNodeSetParamsReply::decode(r)?.copies.ok_or(Fault("no word of an executable graph's copies"));
-    let copies = asks_for_copies.then_some(decode);
+    let awaited = match raw.type_ {
+        CU_GRAPH_NODE_TYPE_MEMCPY | CU_GRAPH_NODE_TYPE_GRAPH => Awaited::Copies(decode),
+        CU_GRAPH_NODE_TYPE_BATCH_MEM_OP => Awaited::Refusal,
+        _ => Awaited::Nothing,
+    };
     let encode = |exec, node, params, w: &mut Vec<u8>| GraphExecNodeSetParams { exec, node, params }.encode(w);
-    set(GraphExecNodeSetParams::OP, (exec, node), params, encode, copies)
+    set(GraphExecNodeSetParams::OP, (exec, node), params, encode, awaited)
 }
