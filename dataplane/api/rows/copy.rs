@@ -76,11 +76,10 @@ fn cuMemcpy2DUnaligned_v2(pCopy: *const CUDA_MEMCPY2D);
 #[per_thread(ptsz)]
 fn cuMemcpy2DAsync_v2(pCopy: *const CUDA_MEMCPY2D, hStream: CUstream);
 
-#[post(0x0401)]
+/// As `cuMemcpyPeerAsync` in the default stream.
+#[client]
 #[since(4000)]
 #[per_thread(ptds)]
-#[at(dstDevice, ByteCount)]
-#[at(srcDevice, ByteCount)]
 fn cuMemcpyPeer(
     dstDevice: CUdeviceptr,
     dstContext: CUcontext,
@@ -89,7 +88,8 @@ fn cuMemcpyPeer(
     ByteCount: usize,
 );
 
-#[post(0x0402)]
+/// Not awaited where the client knows that the driver takes it.
+#[by_hand(0x0402, client)]
 #[since(4000)]
 #[per_thread(ptsz)]
 #[at(dstDevice, ByteCount)]
@@ -162,19 +162,19 @@ fn cuMemcpy3DBatchAsync(
 #[per_thread(ptsz)]
 fn cuMemcpy3DBatchAsync_v2(numOps: usize, opList: *mut CUDA_MEMCPY3D_BATCH_OP, flags: u64, hStream: CUstream);
 
-#[post(0x0403)]
+#[call(0x0403)]
 #[since(3020)]
 #[per_thread(ptds)]
 #[at(srcDevice, ByteCount)]
 fn cuMemcpyDtoA_v2(dstArray: CUarray, dstOffset: usize, srcDevice: CUdeviceptr, ByteCount: usize);
 
-#[post(0x0404)]
+#[call(0x0404)]
 #[since(3020)]
 #[per_thread(ptds)]
 #[at(dstDevice, ByteCount)]
 fn cuMemcpyAtoD_v2(dstDevice: CUdeviceptr, srcArray: CUarray, srcOffset: usize, ByteCount: usize);
 
-#[post(0x0405)]
+#[call(0x0405)]
 #[since(3020)]
 #[per_thread(ptds)]
 fn cuMemcpyAtoA_v2(dstArray: CUarray, dstOffset: usize, srcArray: CUarray, srcOffset: usize, ByteCount: usize);

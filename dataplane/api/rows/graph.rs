@@ -557,7 +557,8 @@ fn cuGraphExecUpdate(
 #[since(12000)]
 fn cuGraphExecUpdate_v2(hGraphExec: CUgraphExec, hGraph: CUgraph, resultInfo: *mut CUgraphExecUpdateResultInfo);
 
-#[call(0x0740)]
+/// Awaited: a copy that is not made leaves host memory alone.
+#[by_hand(0x0740)]
 #[since(11060)]
 fn cuGraphNodeSetEnabled(hGraphExec: CUgraphExec, hNode: CUgraphNode, isEnabled: u32);
 

@@ -11,6 +11,11 @@ fn random_programs_answer_the_same_alone_and_through_orion() {
     compares("differ.py", &["--known", "--seeds", "40", "--steps", "400"]);
 }
 
+#[test]
+fn random_programs_with_graphs_textures_and_two_devices_do_so_too() {
+    compares("differ.py", &["--wide", "--known", "--seeds", "30", "--steps", "400"]);
+}
+
 /// A GPU's queue and no more, and the calls of other threads are made meanwhile.
 #[test]
 fn a_stream_takes_what_a_queue_holds_and_others_go_on() {
@@ -47,6 +52,7 @@ fn compares(script: &str, options: &[&str]) {
     let output = Command::new("python3")
         .arg(repository.join("perf/suite").join(script))
         .args(options)
+        .env("ORION_SOFT_DEVICES", "2")
         .args(["--orion-args=--software-gpu", "--native-lib"])
         .arg(&folder)
         .arg("--orion-run")

@@ -144,7 +144,7 @@ pub fn wait_event(s: &Arc<Stream>, e: &Arc<Event>, external: bool) -> R<bool> {
 pub fn capture_alloc(s: &Arc<Stream>, bytes: usize) -> R<Option<u64>> {
     let Some(c) = s.capture() else { return Ok(None) };
     c.check()?;
-    let a = allocation(&s.context, bytes as u64)?;
+    let a = allocation(&s.context, s.context.device, bytes as u64)?;
     let at = a.base;
     record(&c, s, Work::Alloc(a))?;
     Ok(Some(at))

@@ -354,11 +354,15 @@ pub(crate) fn exec(h: CUgraphExec) -> R<Arc<GraphExec>> {
     EXECS.get(h).ok_or(CUDA_ERROR_INVALID_VALUE)
 }
 
-pub(crate) fn allocation(c: &Context, bytes: u64) -> R<Arc<GraphAllocation>> {
-    let r = memory::allocate(c, bytes, Kind::Pool)?;
+/// Memory of a device of which a context may be current.
+pub(crate) fn allocation(c: &Context, device: CUdevice, bytes: u64) -> R<Arc<GraphAllocation>> {
+    let r = match device == c.device {
+        true => memory::allocate(c, bytes, Kind::Pool)?,
+        false => memory::allocate_for_all(device, bytes, Kind::Pool)?,
+    };
     vram::update(r.base, |r| r.flags |= memory::GRAPH_OWNED | memory::OF_GRAPHS);
-    let mut of_graphs = device::graph_memory(c.device);
-    let now = memory_of_graphs(c.device);
+    let mut of_graphs = device::graph_memory(device);
+    let now = memory_of_graphs(device);
     of_graphs.used_most = of_graphs.used_most.max(now);
     of_graphs.reserved_most = of_graphs.reserved_most.max(now);
     Ok(Arc::new(GraphAllocation { base: r.base, bytes }))

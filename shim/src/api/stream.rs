@@ -127,17 +127,22 @@ pub unsafe fn cuStreamGetPriority(stream: CUstream, priority: *mut i32) -> CUres
 /// As [`find`], for what a captured stream says until its capture is over.
 fn unless_invalid(stream: CUstream) -> Result<Option<&'static Stream>, CUresult> {
     let found = find(stream)?;
-    if state().captures.any_open() && status(stream)? == CU_STREAM_CAPTURE_STATUS_INVALIDATED {
+    if may_be_captured(stream) && status(stream)? == CU_STREAM_CAPTURE_STATUS_INVALIDATED {
         return Err(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
     }
     Ok(found)
+}
+
+/// The legacy stream never is, and asked for its status it answers for those that it encompasses.
+fn may_be_captured(stream: CUstream) -> bool {
+    (stream as u64) >= 2 && state().captures.any_open()
 }
 
 /// As [`find`], for what a captured stream does not say: the driver refuses it, and the capture is over. Asking whether
 /// the stream is idle does the same.
 fn told(stream: CUstream) -> Result<Option<&'static Stream>, CUresult> {
     let found = find(stream)?;
-    if state().captures.any_open() && status(stream)? != CU_STREAM_CAPTURE_STATUS_NONE {
+    if may_be_captured(stream) && status(stream)? != CU_STREAM_CAPTURE_STATUS_NONE {
         return match query(StreamQuery::OP, |w| StreamQuery { stream: Existing(stream as u64) }.encode(w)) {
             CUDA_SUCCESS | CUDA_ERROR_NOT_READY => Ok(found),
             code => Err(code),

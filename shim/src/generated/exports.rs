@@ -10251,15 +10251,8 @@ mod plain {
         srcContext: CUcontext,
         ByteCount: usize,
     ) -> CUresult {
-        let q = calls::cuMemcpyPeer {
-            dstDevice: ClaimedDevice::new(dstDevice),
-            dstContext: dstContext as u64,
-            srcDevice: ClaimedDevice::new(srcDevice),
-            srcContext: srcContext as u64,
-            ByteCount,
-        };
-        let result = give(ops::CU_MEMCPY_PEER, |w| q.encode(w));
-        result
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::api::copy::cuMemcpyPeer(LEGACY, dstDevice, dstContext, srcDevice, srcContext, ByteCount) }
     }
 
     #[inline(never)]
@@ -10271,7 +10264,7 @@ mod plain {
         ByteCount: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { cuMemcpyPeer(dstDevice, dstContext, srcDevice, srcContext, ByteCount) }
+        unsafe { crate::api::copy::cuMemcpyPeer(PER_THREAD, dstDevice, dstContext, srcDevice, srcContext, ByteCount) }
     }
 
     #[inline(never)]
@@ -10283,16 +10276,8 @@ mod plain {
         ByteCount: usize,
         hStream: CUstream,
     ) -> CUresult {
-        let q = calls::cuMemcpyPeerAsync {
-            dstDevice: ClaimedDevice::new(dstDevice),
-            dstContext: dstContext as u64,
-            srcDevice: ClaimedDevice::new(srcDevice),
-            srcContext: srcContext as u64,
-            ByteCount,
-            hStream: hStream as u64,
-        };
-        let result = give(ops::CU_MEMCPY_PEER_ASYNC, |w| q.encode(w));
-        result
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::api::copy::cuMemcpyPeerAsync(dstDevice, dstContext, srcDevice, srcContext, ByteCount, hStream) }
     }
 
     #[inline(never)]
@@ -10459,7 +10444,7 @@ mod plain {
             srcDevice: ClaimedDevice::new(srcDevice),
             ByteCount,
         };
-        let result = give(ops::CU_MEMCPY_DTO_A_V2, |w| q.encode(w));
+        let result = call(ops::CU_MEMCPY_DTO_A_V2, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)).unwrap_or_else(|code| code);
         result
     }
 
@@ -10487,7 +10472,7 @@ mod plain {
             srcOffset,
             ByteCount,
         };
-        let result = give(ops::CU_MEMCPY_ATO_D_V2, |w| q.encode(w));
+        let result = call(ops::CU_MEMCPY_ATO_D_V2, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)).unwrap_or_else(|code| code);
         result
     }
 
@@ -10517,7 +10502,7 @@ mod plain {
             srcOffset,
             ByteCount,
         };
-        let result = give(ops::CU_MEMCPY_ATO_A_V2, |w| q.encode(w));
+        let result = call(ops::CU_MEMCPY_ATO_A_V2, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)).unwrap_or_else(|code| code);
         result
     }
 
@@ -12883,10 +12868,8 @@ mod plain {
         hNode: CUgraphNode,
         isEnabled: c_uint,
     ) -> CUresult {
-        let q = calls::cuGraphNodeSetEnabled { hGraphExec: hGraphExec as u64, hNode: hNode as u64, isEnabled };
-        let result =
-            call(ops::CU_GRAPH_NODE_SET_ENABLED, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)).unwrap_or_else(|code| code);
-        result
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::api::graph::cuGraphNodeSetEnabled(hGraphExec, hNode, isEnabled) }
     }
 
     #[inline(never)]

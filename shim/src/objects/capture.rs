@@ -45,13 +45,14 @@ fn active(stream: CUstream) -> Result<Option<Answer>, CUresult> {
     match ask(stream, 0) {
         // A default stream that encompasses a captured one, and what is done there is the driver's to refuse.
         Err(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) => Ok(None),
+        Ok(Answer { status: CU_STREAM_CAPTURE_STATUS_INVALIDATED, .. }) => Err(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED),
         answer => Ok(Some(answer?).filter(|answer| answer.status == CU_STREAM_CAPTURE_STATUS_ACTIVE)),
     }
 }
 
 /// Whether what comes on it is recorded.
-pub fn is_active(stream: CUstream) -> bool {
-    active(stream).is_ok_and(|answer| answer.is_some())
+pub fn is_active(stream: CUstream) -> Result<bool, CUresult> {
+    active(stream).map(|answer| answer.is_some())
 }
 
 /// A default stream needs a context; another one needs to be a stream's handle.

@@ -133,7 +133,7 @@ pub unsafe fn nodes_before(
 pub fn learn_function(word: u64, layout: Vec<(u32, u32)>) {
     let handle = Handle(word);
     if handle.is(Kind::Function) && state().functions.table.get(handle).is_none() {
-        state().functions.table.insert(handle, Function::new(handle, c"".to_owned(), 0, layout));
+        state().functions.table.insert(handle, Function::new(handle, c"".to_owned(), (0, 0), layout));
     }
 }
 

@@ -247,7 +247,10 @@ pub fn find(owner: u64, name: &CStr) -> Result<u64, CUresult> {
     // Two threads may have asked at once: the first answer stays, because handles are compared.
     let first = *functions.entry(name.to_owned()).or_insert(handle.0);
     if first == handle.0 {
-        state().functions.table.insert(handle, Function::new(handle, name.to_owned(), owner.handle, layout));
+        // Nothing for a library.
+        let home = crate::session::context::home_of(state().handles.context_of(Handle(owner.handle)));
+        let new = Function::new(handle, name.to_owned(), (owner.handle, home), layout);
+        state().functions.table.insert(handle, new);
     } else {
         // The worker knows the other one too, so it stays reserved until the module ends.
         functions.insert(CString::default(), handle.0);

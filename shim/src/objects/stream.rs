@@ -78,15 +78,16 @@ pub fn at_home<T>(stream: CUstream, f: impl FnOnce() -> T) -> T {
     with_home(own.map_or(0, |own| own.context), f)
 }
 
-/// Whether a stream is another context's than `ctx`, which the driver may not accept. A green context's streams are
-/// those of the context that it shares.
+/// Whether a stream is another context's than `ctx`, or than a function of `of_function`'s, which the driver may not
+/// accept. A green context's streams are those of the context that it shares.
 #[inline]
-pub fn is_elsewhere(stream: CUstream, ctx: u64) -> bool {
+pub fn is_elsewhere(stream: CUstream, ctx: u64, of_function: u64) -> bool {
     #[cold]
-    fn compared(stream: CUstream, ctx: u64) -> bool {
-        home(stream) != crate::session::context::home_of(ctx)
+    fn compared(stream: CUstream, ctx: u64, of_function: u64) -> bool {
+        let home = home(stream);
+        home != crate::session::context::home_of(ctx) || of_function != 0 && of_function != home
     }
-    state().contexts.several() && compared(stream, ctx)
+    state().contexts.several() && compared(stream, ctx, of_function)
 }
 
 /// The context whose memory and events a stream's work has.

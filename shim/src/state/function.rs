@@ -18,6 +18,9 @@ pub struct Function {
     pub name: CString,
     /// Module or library it came from.
     pub owner: u64,
+    /// The context of a module's function, as [`Context::home`](crate::state::context::Context::home) has it; 0 for a
+    /// library's, which is every context's, and where it is not known.
+    pub home: u64,
     /// Offset and size of each parameter, in bytes, as the driver laid them out.
     pub layout: Vec<(u32, u32)>,
     /// Bytes up to the end of the last parameter.
@@ -82,12 +85,13 @@ impl Function {
         self.prepared.lock()
     }
 
-    pub fn new(handle: Handle, name: CString, owner: u64, layout: Vec<(u32, u32)>) -> Function {
+    pub fn new(handle: Handle, name: CString, (owner, home): (u64, u64), layout: Vec<(u32, u32)>) -> Function {
         let parameter_bytes = layout.iter().map(|(offset, size)| offset + size).max().unwrap_or(0);
         Function {
             handle: handle.0,
             name,
             owner,
+            home,
             layout,
             parameter_bytes,
             attributes: [const { AtomicU64::new(0) }; ATTRIBUTES],

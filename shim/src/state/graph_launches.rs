@@ -18,6 +18,9 @@ pub struct HostCopy {
     pub staged: Option<Staged>,
 }
 
+/// Nodes of an executable graph, and functions that the driver has accepted in them.
+type Accepted = HashSet<(u64, u64)>;
+
 pub struct GraphLaunches {
     pub copies: Lock<Option<HashMap<u64, Arc<Vec<HostCopy>>>>>,
     /// Executable graphs in `COPIES`: launches of a process without any look no further.
@@ -25,6 +28,7 @@ pub struct GraphLaunches {
     /// Executable graphs whose nodes allocate, and whether there are any.
     allocating: Lock<Option<HashSet<u64>>>,
     any_allocating: AtomicBool,
+    accepted: Lock<Option<HashMap<u64, Accepted>>>,
     /// Those that have not ended. Host functions of graphs run meanwhile.
     pub under_way: Lock<Vec<Arc<Launch>>>,
     pub any_under_way: AtomicBool,
@@ -41,6 +45,7 @@ impl GraphLaunches {
             with_copies: AtomicUsize::new(0),
             allocating: Lock::new(Rank::Leaf, None),
             any_allocating: AtomicBool::new(false),
+            accepted: Lock::new(Rank::Leaf, None),
             under_way: Lock::new(Rank::Objects, Vec::new()),
             any_under_way: AtomicBool::new(false),
             launched: Lock::new(Rank::Leaf, BTreeMap::new()),
@@ -73,6 +78,23 @@ impl GraphLaunches {
             false => all.remove(&exec),
         };
         self.any_allocating.store(!all.is_empty(), Ordering::Relaxed);
+    }
+
+    /// Whether the driver has accepted this function in that node.
+    pub fn has_accepted(&self, exec: u64, node: u64, function: u64) -> bool {
+        let all = self.accepted.lock();
+        all.as_ref().and_then(|all| all.get(&exec)).is_some_and(|of| of.contains(&(node, function)))
+    }
+
+    pub fn accept(&self, exec: u64, node: u64, function: u64) {
+        self.accepted.lock().get_or_insert_default().entry(exec).or_default().insert((node, function));
+    }
+
+    /// It has ended, or is another's image from now on.
+    pub fn forget_accepted(&self, exec: u64) {
+        if let Some(all) = self.accepted.lock().as_mut() {
+            all.remove(&exec);
+        }
     }
 
     pub fn change_launched<T>(&self, change: impl FnOnce(&mut BTreeMap<u64, Arc<Vec<HostCopy>>>) -> T) -> T {

@@ -32,6 +32,7 @@ facts! { callback:
         more_bytes_than_any_queue_holds_may_follow_it,
         what_it_writes_for_kernels_is_there_although_a_call_waits_for_it,
         it_ends_although_rows_for_pageable_memory_wait_for_it,
+        work_after_it_is_taken_although_much_was_written_for_kernels_before_it,
     ]
 }
 
@@ -222,6 +223,39 @@ fn it_ends_although_rows_for_pageable_memory_wait_for_it(cu: &'static Cuda) -> V
     ok!(cu.cuModuleUnload(module));
     ok!(cu.cuStreamDestroy_v2(stream));
     cu.free(address)
+}
+
+/// What was written is on its way, as much as half of what a session's commands may take up. It comes to no end by
+/// itself that there is room for more.
+fn work_after_it_is_taken_although_much_was_written_for_kernels_before_it(cu: &'static Cuda) -> Verdict {
+    const LEAST: usize = 261_000;
+    const STEP: usize = 300;
+    const ROUNDS: u32 = 100;
+    let most = LEAST + STEP * ROUNDS as usize;
+    let stream = cu.stream()?;
+    let (module, increment) = cu.kernel("increment")?;
+    let (mut words, mut mapped) = (null_mut(), 0);
+    ok!(cu.cuMemHostAlloc(&mut words, 4 * most, CU_MEMHOSTALLOC_DEVICEMAP));
+    ok!(cu.cuMemHostGetDevicePointer_v2(&mut mapped, words, 0));
+    let set = |count: usize, value: u32| (0..count).for_each(|i| write(words.wrapping_byte_add(4 * i), value));
+    set(most, 0);
+    ok!(cu.launch_on(increment, mapped, stream));
+    ok!(cu.cuStreamSynchronize(stream));
+    for round in 1..=ROUNDS {
+        let last = 4 * (LEAST + STEP * round as usize - 1);
+        set(last / 4 + 1, round);
+        ok!(cu.launch_on(increment, mapped, stream));
+        let gate = cu.gate(stream)?;
+        ok!(cu.launch_on(increment, mapped, stream));
+        ok!(cu.launch_on(increment, mapped + last as u64, stream));
+        gate.open();
+        ok!(cu.cuStreamSynchronize(stream));
+        same!((read::<u32>(words), read::<u32>(words.wrapping_byte_add(last))), (round + 2, round + 1));
+    }
+    ok!(cu.cuMemFreeHost(words));
+    ok!(cu.cuModuleUnload(module));
+    ok!(cu.cuStreamDestroy_v2(stream));
+    Ok(())
 }
 
 extern "C" fn keep_first_word(words: *mut c_void) {

@@ -19,6 +19,7 @@ facts! { graph:
         dependencies_order_the_nodes,
         a_copy_reads_the_host_at_each_launch,
         a_copy_does_so_although_another_node_was_changed,
+        a_copy_to_the_host_that_is_disabled_leaves_alone_what_is_there,
         a_host_node_runs_here,
         a_host_node_can_be_changed_between_launches,
         nodes_are_counted_and_listed,
@@ -245,6 +246,35 @@ fn a_copy_does_so_although_another_node_was_changed(cu: &'static Cuda) -> Verdic
     ok!(cu.cuGraphDestroy(graph));
     ok!(cu.cuMemFreeHost(pinned));
     [written, copied, second].into_iter().try_for_each(|address| cu.free(address))
+}
+
+/// To pinned memory, to pageable memory, and a fill of pinned memory; then they are made again.
+fn a_copy_to_the_host_that_is_disabled_leaves_alone_what_is_there(cu: &'static Cuda) -> Verdict {
+    let (graph, from, pinned, filled) = (graph(cu)?, cu.words(&[7])?, cu.pinned(4)?, cu.pinned(4)?);
+    let mut pageable = vec![1u32];
+    let places = [pinned, pageable.as_mut_ptr().cast(), filled];
+    let fill = CUDA_MEMSET_NODE_PARAMS { dst: filled as u64, pitch: 0, value: 7, elementSize: 4, width: 1, height: 1 };
+    let mut nodes = [null_mut(); 3];
+    for (node, place) in nodes.iter_mut().zip(&places[..2]) {
+        *node = copy_node(cu, graph, &[], &to_host_copy(from, *place))?;
+    }
+    ok!(cu.cuGraphAddMemsetNode(&mut nodes[2], graph, null_mut(), 0, &fill, cu.context()?));
+    let exec = instantiate(cu, graph)?;
+    for enabled in [1, 0, 1] {
+        for node in nodes {
+            ok!(cu.cuGraphNodeSetEnabled(exec, node, enabled));
+        }
+        for round in [20, 30] {
+            places.iter().for_each(|place| write(*place, round));
+            run(cu, exec)?;
+            same!(places.map(|place| read::<u32>(place)), [if enabled == 1 { 7 } else { round }; 3]);
+        }
+    }
+    ok!(cu.cuGraphExecDestroy(exec));
+    ok!(cu.cuGraphDestroy(graph));
+    ok!(cu.cuMemFreeHost(pinned));
+    ok!(cu.cuMemFreeHost(filled));
+    cu.free(from)
 }
 
 fn host_node(

@@ -160,11 +160,22 @@ api! {
         srcs: *mut CUdeviceptr,
         sizes: *mut usize,
         count: usize,
-        _attrs: *mut CUmemcpyAttributes,
-        _indices: *mut usize,
-        _attr_count: usize,
+        attrs: *mut CUmemcpyAttributes,
+        indices: *mut usize,
+        attr_count: usize,
         h: CUstream,
     ) {
+        // None of the default streams but a thread's own.
+        if count == 0 || attr_count > count || (h as usize) < 2 {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let orders = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM..=CU_MEMCPY_SRC_ACCESS_ORDER_ANY;
+        let (attrs, indices) = (list(attrs, attr_count)?, list(indices, attr_count)?);
+        let rises = indices.windows(2).all(|pair| pair[0] < pair[1]);
+        let in_turn = rises && indices.first().is_none_or(|first| *first == 0);
+        if !in_turn || attrs.iter().any(|a| !orders.contains(&a.srcAccessOrder)) {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
         let (d, s, n) = (list(dsts, count)?, list(srcs, count)?, list(sizes, count)?);
         for i in 0..count {
             copy_async(Copy3D::flat(d[i], UNIFIED, s[i], UNIFIED, n[i]), h)?;

@@ -140,6 +140,9 @@ fn launch(f: CUfunction, s: Shape, h: CUstream, params: *mut *mut c_void, extra:
             capture.invalidate();
         }
     })?;
+    if s_ref.capture().is_none() {
+        k.function.settings.load();
+    }
     s_ref.wait_for_room(parameter_bytes);
     let end = enqueue::enqueue(&s_ref, Work::Kernel(Arc::new(k)))?;
     match end.filter(|_| launches_block()) {

@@ -18,13 +18,14 @@ use crate::context::{self, Context, Stream, current_or};
 use crate::copy::Copy3D;
 use crate::event::{EVENTS, Event};
 use crate::graph::{
-    self, Conditional, EXECS, GRAPHS, Graph, GraphExec, NEXT_ID, NODES, Node, Step, Work, address, allocation, bodies,
-    exec, graph, lock, memory_of_graphs, node,
+    self, Conditional, EXECS, GRAPHS, Graph, GraphAllocation, GraphExec, NEXT_ID, NODES, Node, Step, Work, address,
+    allocation, bodies, exec, graph, lock, memory_of_graphs, node,
 };
 use crate::launch::{KernelLaunch, pack_arguments};
 use crate::log::refuse;
 use crate::memset::Set;
 use crate::stream_memory::mem_ops;
+use crate::vram::{self, Kind};
 use crate::{capture, conditional, cupti, device, dot, module, stream};
 
 impl Graph {
@@ -289,7 +290,9 @@ fn generic_work(p: *mut CUgraphNodeParams) -> R<Work> {
                     height: m.height,
                 })?
             }
-            CU_GRAPH_NODE_TYPE_HOST => Work::Host(Raw((u.host.fn_, u.host.userData))),
+            CU_GRAPH_NODE_TYPE_HOST => {
+                host_work(&CUDA_HOST_NODE_PARAMS { fn_: u.host.fn_, userData: u.host.userData })?
+            }
             // `add_any` hands graphs over.
             CU_GRAPH_NODE_TYPE_GRAPH if u.graph.ownership == CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE => {
                 return refuse("cuGraphNodeSetParams", "moving a graph into a node that exists");
@@ -299,11 +302,11 @@ fn generic_work(p: *mut CUgraphNodeParams) -> R<Work> {
             CU_GRAPH_NODE_TYPE_WAIT_EVENT => Work::Wait(event(u.eventWait.event)?),
             CU_GRAPH_NODE_TYPE_EVENT_RECORD => Work::Record(event(u.eventRecord.event)?),
             CU_GRAPH_NODE_TYPE_MEM_ALLOC => {
-                let a = allocation(&*context::current()?, u.alloc.bytesize as u64)?;
+                let a = allocation_of(&u.alloc.poolProps, u.alloc.bytesize)?;
                 (*p).__bindgen_anon_1.alloc.dptr = a.base;
                 Work::Alloc(a)
             }
-            CU_GRAPH_NODE_TYPE_MEM_FREE => Work::Free(u.free.dptr),
+            CU_GRAPH_NODE_TYPE_MEM_FREE => free_work(u.free.dptr)?,
             CU_GRAPH_NODE_TYPE_BATCH_MEM_OP => {
                 Work::MemOps(mem_ops(&list(u.memOp.paramArray, u.memOp.count as usize)?)?)
             }
@@ -535,6 +538,27 @@ fn change_edges(g: CUgraph, from: *const CUgraphNode, to: *const CUgraphNode, n:
     Ok(())
 }
 
+fn allocation_of(properties: &CUmemPoolProps, bytes: usize) -> R<Arc<GraphAllocation>> {
+    let CUmemPoolProps { allocType: kind, location, .. } = properties;
+    if *kind != CU_MEM_ALLOCATION_TYPE_PINNED || location.type_ != CU_MEM_LOCATION_TYPE_DEVICE {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    allocation(&*context::current()?, device::check(location.id)?, bytes as u64)
+}
+
+fn host_work(p: &CUDA_HOST_NODE_PARAMS) -> R<Work> {
+    if p.fn_.is_none() {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    Ok(Work::Host(Raw((p.fn_, p.userData))))
+}
+
+/// What can be freed in order of a stream, or is a graph's own.
+fn free_work(at: CUdeviceptr) -> R<Work> {
+    let known = vram::find(at).filter(|r| r.base == at && matches!(r.kind, Kind::Device | Kind::Pool));
+    known.map(|_| Work::Free(at)).ok_or(CUDA_ERROR_INVALID_VALUE)
+}
+
 fn values_work(p: &CUDA_BATCH_MEM_OP_NODE_PARAMS) -> R<Work> {
     // SAFETY: the caller passes as many entries as it says.
     let operations = unsafe { list(p.paramArray, p.count as usize)? };
@@ -715,16 +739,14 @@ api! {
         n: usize,
         p: *const CUDA_HOST_NODE_PARAMS,
     ) {
-        let p = get(p)?;
-        add_node(out, g, after, n, Work::Host(Raw((p.fn_, p.userData))))
+        add_node(out, g, after, n, host_work(&get(p)?)?)
     }
     fn cuGraphHostNodeGetParams(h: CUgraphNode, out: *mut CUDA_HOST_NODE_PARAMS) {
         let Work::Host(Raw((fn_, data))) = work_of(h)? else { return Err(CUDA_ERROR_INVALID_VALUE) };
         put(out, CUDA_HOST_NODE_PARAMS { fn_, userData: data })
     }
     fn cuGraphHostNodeSetParams(h: CUgraphNode, p: *const CUDA_HOST_NODE_PARAMS) {
-        let p = get(p)?;
-        set_work_of(h, Work::Host(Raw((p.fn_, p.userData))))
+        set_work_of(h, host_work(&get(p)?)?)
     }
     fn cuGraphAddChildGraphNode(
         out: *mut CUgraphNode,
@@ -778,7 +800,7 @@ api! {
         p: *mut CUDA_MEM_ALLOC_NODE_PARAMS,
     ) {
         let mut v = get(p)?;
-        let a = allocation(&*context::current()?, v.bytesize as u64)?;
+        let a = allocation_of(&v.poolProps, v.bytesize)?;
         v.dptr = a.base;
         add_node(out, g, after, n, Work::Alloc(a))?;
         put(p, v)
@@ -799,7 +821,7 @@ api! {
         n: usize,
         at: CUdeviceptr,
     ) {
-        add_node(out, g, after, n, Work::Free(at))
+        add_node(out, g, after, n, free_work(at)?)
     }
     fn cuGraphMemFreeNodeGetParams(h: CUgraphNode, out: *mut CUdeviceptr) {
         let Work::Free(at) = work_of(h)? else { return Err(CUDA_ERROR_INVALID_VALUE) };
@@ -1014,8 +1036,7 @@ api! {
         set_step(x, h, set_work(&get(p)?)?)
     }
     fn cuGraphExecHostNodeSetParams(x: CUgraphExec, h: CUgraphNode, p: *const CUDA_HOST_NODE_PARAMS) {
-        let p = get(p)?;
-        set_step(x, h, Work::Host(Raw((p.fn_, p.userData))))
+        set_step(x, h, host_work(&get(p)?)?)
     }
     fn cuGraphExecChildGraphNodeSetParams(x: CUgraphExec, h: CUgraphNode, child: CUgraph) {
         set_step(x, h, Work::Child(graph(child)?.is_its_own()?.clone_graph()?))

@@ -1,7 +1,6 @@
 //! The application's side of a session whose pages are mirrored, whatever carries it: memory of its own, a thread that
 //! sends what the application posts, and one that puts what comes where it belongs.
 
-use std::collections::VecDeque;
 use std::io;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -81,7 +80,7 @@ impl ApplicationSide {
             listener,
             spin: Spin::adaptive(Duration::from_micros(tuning.spin_us)),
             lost: Lost::default(),
-            under_way: UnderWay { batches: Mutex::default(), ring: commands.releaser() },
+            under_way: UnderWay::new(commands.releaser()),
         };
         Ok((side, commands, scatter.with_listener(Some(listener))))
     }
@@ -196,43 +195,55 @@ pub fn wake(word: &AtomicU32) {
     }
 }
 
-/// Commands that were sent and that the worker may not have taken yet. The application gets their room in its ring
-/// back when the worker has.
+/// Commands that were sent and that the worker may not have taken yet. The application has so much less room in its
+/// ring, so the worker's never fills up. What does not travel as commands is the worker's no more than the ring's: its
+/// room comes back once it was sent.
 struct UnderWay {
-    batches: Mutex<VecDeque<Batch>>,
+    at: Mutex<At>,
     ring: Releaser,
 }
 
-/// Where some commands end, in the worker's ring and in ours: ours also has what does not travel as commands.
-struct Batch {
-    from: u64,
-    to: u64,
-    worker_to: u64,
+/// Positions, in bytes.
+#[derive(Debug, Default)]
+struct At {
+    /// Of the worker's ring: up to where it was filled, and up to where the worker says that it has come.
+    carried: u64,
+    taken: u64,
+    /// Of ours: up to where it was sent, and up to where it was given back.
+    passed: u64,
+    released: u64,
+}
+
+impl At {
+    /// Finer than this nobody needs to know.
+    const STEP_BYTES: u64 = 16 << 10;
+
+    /// Up to where to give our ring back, if that is worth it. What the worker claims to have taken too much only hurts
+    /// whoever claims it.
+    fn release(&mut self) -> Option<u64> {
+        let position = self.passed.saturating_sub(self.carried.saturating_sub(self.taken));
+        let is_worth_it = position >= self.released + Self::STEP_BYTES;
+        is_worth_it.then(|| std::mem::replace(&mut self.released, position)).map(|_| position)
+    }
 }
 
 impl UnderWay {
-    /// Finer than this nobody needs to know.
-    const BATCH_BYTES_MIN: u64 = 16 << 10;
-
-    fn sent(&self, worker_to: u64, to: u64) {
-        let mut batches = self.batches.lock().expect("nothing panics under this lock");
-        match batches.back_mut() {
-            Some(last) if last.to - last.from < Self::BATCH_BYTES_MIN => (last.to, last.worker_to) = (to, worker_to),
-            last => {
-                let from = last.map_or(0, |l| l.to);
-                batches.push_back(Batch { from, to, worker_to });
-            }
-        }
+    fn new(ring: Releaser) -> UnderWay {
+        UnderWay { at: Mutex::default(), ring }
     }
 
-    /// The worker has taken its ring's bytes up to `worker_to`. Claiming too much only hurts whoever claims it.
+    fn sent(&self, worker_to: u64, to: u64) {
+        self.change(|at| (at.carried, at.passed) = (worker_to, to));
+    }
+
     fn taken(&self, worker_to: u64) {
-        let mut batches = self.batches.lock().expect("nothing panics under this lock");
-        let mut released = None;
-        while let Some(batch) = batches.pop_front_if(|b| b.worker_to <= worker_to) {
-            released = Some(batch.to);
-        }
-        if let Some(position) = released {
+        self.change(|at| at.taken = at.taken.max(worker_to));
+    }
+
+    fn change(&self, change: impl FnOnce(&mut At)) {
+        let mut at = self.at.lock().expect("nothing panics under this lock");
+        change(&mut at);
+        if let Some(position) = at.release() {
             self.ring.release_to(position);
         }
     }
@@ -243,18 +254,22 @@ mod tests {
     use super::*;
     use orion_ring::memory::Layout;
 
+    const KIB: u64 = 1 << 10;
+
     #[test]
-    fn room_comes_back_when_the_worker_has_taken_all_of_a_batch() {
-        const KIB: u64 = 1 << 10;
+    fn room_comes_back_as_the_worker_takes_what_it_was_sent() {
         let memory = Memory::create(Layout { heap_bytes: 1 << 20 }).unwrap();
         let (mut p, mut c) = (memory.producer(Which::Command).unwrap(), memory.consumer(Which::Command).unwrap());
-        let under_way = UnderWay { batches: Mutex::default(), ring: c.releaser() };
+        let under_way = UnderWay::new(c.releaser());
         // The worker's ring gets half of what is in ours.
-        for batch in 1..=8 {
+        for batch in 1..=16 {
             assert!(p.push(&[&[0; 8 << 10]]).unwrap());
             c.ready().unwrap();
             c.pass(8 << 10);
             under_way.sent(batch * 4 * KIB, c.passed());
+            p.room().unwrap();
+            let (held, sent) = (p.outstanding_seen(), batch * 4 * KIB);
+            assert!((sent..sent + At::STEP_BYTES).contains(&held), "{held} of {sent}");
         }
         let mut held_after = |worker_to| {
             under_way.taken(worker_to);
@@ -262,11 +277,40 @@ mod tests {
             p.outstanding_seen() / KIB
         };
         assert_eq!(held_after(0), 64);
-        // Two batches of ours are told apart from the next only together.
-        assert_eq!(held_after(8 * KIB - 1), 64);
-        assert_eq!(held_after(8 * KIB), 48);
-        assert_eq!(held_after(8 * KIB), 48);
-        assert_eq!(held_after(31 * KIB), 16);
-        assert_eq!(held_after(u64::MAX), 0);
+        assert_eq!(held_after(16 * KIB - 1), 64);
+        assert_eq!(held_after(16 * KIB), 48);
+        assert_eq!(held_after(16 * KIB), 48);
+        assert_eq!(held_after(63 * KIB), 1);
+        // Too little to be worth it.
+        assert_eq!(held_after(u64::MAX), 1);
+    }
+
+    /// The worker says nothing of it, however much that is.
+    #[test]
+    fn room_of_what_does_not_travel_as_commands_comes_back_once_it_was_sent() {
+        let memory = Memory::create(Layout { heap_bytes: 1 << 20 }).unwrap();
+        let (mut p, mut c) = (memory.producer(Which::Command).unwrap(), memory.consumer(Which::Command).unwrap());
+        let under_way = UnderWay::new(c.releaser());
+        for batch in 1..=40 {
+            assert!(p.push(&[&[0; 128 << 10]]).unwrap(), "no room for the {batch}th");
+            c.ready().unwrap();
+            c.pass(128 << 10);
+            under_way.sent(batch * 64, c.passed());
+        }
+    }
+
+    /// The answer may be quicker than word that it was sent.
+    #[test]
+    fn what_was_taken_before_it_was_said_to_be_sent_is_given_back() {
+        let memory = Memory::create(Layout { heap_bytes: 1 << 20 }).unwrap();
+        let (mut p, mut c) = (memory.producer(Which::Command).unwrap(), memory.consumer(Which::Command).unwrap());
+        let under_way = UnderWay::new(c.releaser());
+        assert!(p.push(&[&[0; 64 << 10]]).unwrap());
+        c.ready().unwrap();
+        c.pass(64 << 10);
+        under_way.taken(64 * KIB);
+        under_way.sent(64 * KIB, c.passed());
+        p.room().unwrap();
+        assert_eq!(p.outstanding_seen(), 0);
     }
 }

@@ -138,14 +138,6 @@ messages! {
         hStream: u64 as Shape::Existing(Kind::Stream),
     }
 
-    command cuMemcpyPeer(ops::CU_MEMCPY_PEER) {
-        dstDevice: ClaimedDevice,
-        dstContext: u64 as Shape::Existing(Kind::Context),
-        srcDevice: ClaimedDevice,
-        srcContext: u64 as Shape::Existing(Kind::Context),
-        ByteCount: usize,
-    }
-
     command cuMemcpyPeerAsync(ops::CU_MEMCPY_PEER_ASYNC) {
         dstDevice: ClaimedDevice,
         dstContext: u64 as Shape::Existing(Kind::Context),
@@ -722,12 +714,6 @@ messages! {
     command cuGraphUpload(ops::CU_GRAPH_UPLOAD) {
         hGraph: u64 as Shape::Existing(Kind::GraphExec),
         hStream: u64 as Shape::Existing(Kind::Stream),
-    }
-
-    command cuGraphNodeSetEnabled(ops::CU_GRAPH_NODE_SET_ENABLED) {
-        hGraphExec: u64 as Shape::Existing(Kind::GraphExec),
-        hNode: u64 as Shape::Existing(Kind::GraphNode),
-        isEnabled: u32,
     }
 
     command cuGraphNodeGetEnabled(ops::CU_GRAPH_NODE_GET_ENABLED) {

@@ -101,6 +101,17 @@ messages! {
         copies: HostCopies,
     }
 
+    command GraphNodeSetEnabled(ops::CU_GRAPH_NODE_SET_ENABLED) {
+        exec: Existing<GRAPH_EXEC>,
+        node: Existing<GRAPH_NODE>,
+        is_enabled: bool,
+    }
+
+    reply GraphNodeSetEnabledReply(ops::CU_GRAPH_NODE_SET_ENABLED) {
+        /// Of the whole graph, from now on.
+        copies: HostCopies,
+    }
+
     command GraphExecHostNodeSetParams(ops::CU_GRAPH_EXEC_HOST_NODE_SET_PARAMS) {
         exec: Existing<GRAPH_EXEC>,
         node: Existing<GRAPH_NODE>,

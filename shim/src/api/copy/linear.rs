@@ -476,10 +476,12 @@ unsafe fn copy_sides(
             (Side::Device, Side::Device) => copy_device(to, from, bytes, stream),
             (Side::Device, _) => copy_in(to, from as *const u8, bytes, stream, synchronous),
             (_, Side::Device) => copy_out(to as *mut u8, from, bytes, stream, synchronous),
-            _ if !synchronous && capture::is_active(stream) => {
-                record_host(s, to, from, bytes, stream).err().unwrap_or(CUDA_SUCCESS)
-            }
-            _ => copy_host(to as *mut u8, from as *const u8, bytes, stream),
+            _ if synchronous => copy_host(to as *mut u8, from as *const u8, bytes, stream),
+            _ => match capture::is_active(stream) {
+                Ok(true) => record_host(s, to, from, bytes, stream).err().unwrap_or(CUDA_SUCCESS),
+                Ok(false) => copy_host(to as *mut u8, from as *const u8, bytes, stream),
+                Err(code) => code,
+            },
         }
     }
 }

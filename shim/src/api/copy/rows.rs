@@ -153,7 +153,7 @@ unsafe fn copy_3d_here(c: *const CUDA_MEMCPY3D, stream: CUstream, synchronous: b
         let (src, dst) = host_sides(s, &mut d)?;
         route::together("a copy of rows", &device_sides(&d))?;
         if let (Some(from), Some(to)) = (&src, &dst)
-            && (synchronous || !capture::is_active(stream))
+            && (synchronous || !capture::is_active(stream)?)
         {
             posted(synchronize::stream(stream))?;
             // SAFETY: the caller's promise.

@@ -153,7 +153,7 @@ pub(super) unsafe fn launch(
     };
     let question = (!attributes.is_empty()).then(|| acceptance(&geometry, attributes));
     let accepted = question.as_ref().is_none_or(|q| divides(&geometry, attributes) && f.accepted.lock().contains(q));
-    if fits && accepted && !crate::objects::stream::is_elsewhere(stream, ctx) {
+    if fits && accepted && !crate::objects::stream::is_elsewhere(stream, ctx, f.home) {
         return match send_with(s, LaunchKernel::OP, ctx, 0, len, fill) {
             Ok(_) if launches_block() => after_blocking_launch(stream),
             Ok(_) => {

@@ -5,7 +5,7 @@
 
 // UNSAFETY: reads parameters from the application's memory and writes answers to it, as CUDA defines them.
 
-use std::ffi::c_char;
+use std::ffi::{c_char, c_void};
 use std::sync::Arc;
 
 use orion_cuda::sys::*;
@@ -16,8 +16,9 @@ use orion_wire::message::graph_exec::{
     GraphExecDestroy, GraphExecHostNodeSetParams, GraphExecKernelNodeSetParams, GraphExecMemcpyNodeSetParams,
     GraphExecMemcpyNodeSetParamsReply, GraphExecNodeSetParams, GraphExecNodeSetParamsReply, GraphExecUpdate,
     GraphExecUpdateReply, GraphInstantiateWithFlags, GraphInstantiateWithFlagsReply, GraphInstantiateWithParams,
-    GraphInstantiateWithParamsReply, GraphLaunch, HostCopies,
+    GraphInstantiateWithParamsReply, GraphLaunch, GraphNodeSetEnabled, GraphNodeSetEnabledReply, HostCopies,
 };
+use orion_wire::message::graph_node::{KernelNode, NodeParams};
 use orion_wire::{Fault, Reader};
 
 use crate::answer::code;
@@ -25,11 +26,13 @@ use crate::api::graph::params::{Params, kernel_v2};
 use crate::memory::graph_launches::{bring_in, note_copies};
 use crate::memory::in_step;
 use crate::objects::capture;
+use crate::objects::function::function;
 use crate::objects::graph::{Spare, graph_name, named, node_name};
 use crate::session::ahead;
 use crate::session::attached::session;
 use crate::session::call::{call, call_any, post, post_sealed, start_sealed, try_post};
 use crate::session::reply::wait;
+use crate::state::context;
 use crate::state::graph_launches::{HostCopy, Launch};
 use crate::state::process::state;
 
@@ -189,6 +192,7 @@ pub unsafe fn cuGraphExecDestroy(exec: CUgraphExec) -> CUresult {
         let name = exec_name(exec)?;
         note_copies(s, name, &[]);
         s.graph_launches.note_allocates(name, false);
+        s.graph_launches.forget_accepted(name);
         let code = post(GraphExecDestroy::OP, |w| GraphExecDestroy { exec: Existing(name) }.encode(w));
         crate::objects::handles::release(Handle(name));
         if code == CUDA_SUCCESS { Ok(()) } else { Err(code) }
@@ -284,6 +288,7 @@ pub unsafe fn cuGraphExecUpdate_v2(
     let answer = (|| {
         let s = session()?;
         let (exec, graph) = (exec_name(exec)?, graph_name(graph)?);
+        s.graph_launches.forget_accepted(exec);
         let spare = Spare::new(Kind::GraphNode, 2);
         let some_set_aside = s.graph_copies.any();
         let q = GraphExecUpdate { exec: Existing(exec), graph: Existing(graph), some_set_aside, names: spare.all() };
@@ -358,8 +363,10 @@ type DecodeCopies = fn(&mut Reader<'_>) -> Result<HostCopies, Fault>;
 
 /// What the answer to a change is awaited for.
 enum Awaited {
-    Nothing,
-    /// The driver may refuse what programs seldom change.
+    /// The driver may refuse this function in that node, and does not once it has accepted it: programs change the
+    /// parameters of hundreds of kernels before every launch.
+    FirstRefusal(u64),
+    /// It may refuse what programs seldom change.
     Refusal,
     /// It may change which host memory the graph touches.
     Copies(DecodeCopies),
@@ -378,14 +385,17 @@ fn set<N>(
         let (exec, name, Params { node, set_aside }) = (exec_name(exec)?, node_name(node)?, params?);
         let encode = |w: &mut Vec<u8>| encode(Existing(exec), Existing(name), node, w);
         match awaited {
-            Awaited::Nothing => {
+            Awaited::FirstRefusal(function) if s.graph_launches.has_accepted(exec, name, function) => {
                 let sent = try_post(op, encode)?;
                 set_aside.taken();
                 if sent == CUDA_SUCCESS { Ok(()) } else { Err(sent) }
             }
-            Awaited::Refusal => {
+            Awaited::FirstRefusal(_) | Awaited::Refusal => {
                 call(op, encode, |_| Ok(()))?;
                 set_aside.taken();
+                if let Awaited::FirstRefusal(function) = awaited {
+                    s.graph_launches.accept(exec, name, function);
+                }
                 Ok(())
             }
             Awaited::Copies(decode) => {
@@ -399,6 +409,20 @@ fn set<N>(
     code(answer)
 }
 
+/// Blocks that are within a function's limits the driver takes of every function that it takes.
+fn refusal_of(node: &KernelNode<'_>) -> Awaited {
+    let word = if node.function.0 == 0 { node.kernel.0 } else { node.function.0 };
+    let [x, y, z] = node.geometry.block.map(u64::from);
+    let fits = |device| {
+        let limits = function(word as *const c_void).ok()?.limits(device)?;
+        Some(limits.allow(x.saturating_mul(y).saturating_mul(z), node.geometry.shared_bytes))
+    };
+    match context::current_device().and_then(fits) {
+        Some(true) => Awaited::FirstRefusal(word),
+        _ => Awaited::Refusal,
+    }
+}
+
 /// # Safety
 /// As CUDA's `cuGraphExecKernelNodeSetParams_v2`.
 pub unsafe fn cuGraphExecKernelNodeSetParams_v2(
@@ -410,7 +434,8 @@ pub unsafe fn cuGraphExecKernelNodeSetParams_v2(
     // SAFETY: the caller's promise.
     let params = unsafe { Params::kernel(params, &mut packed) };
     let encode = |exec, node, params, w: &mut Vec<u8>| GraphExecKernelNodeSetParams { exec, node, params }.encode(w);
-    set(GraphExecKernelNodeSetParams::OP, (exec, node), params, encode, Awaited::Nothing)
+    let awaited = params.as_ref().map_or(Awaited::Refusal, |params| refusal_of(&params.node));
+    set(GraphExecKernelNodeSetParams::OP, (exec, node), params, encode, awaited)
 }
 
 /// # Safety
@@ -458,7 +483,7 @@ pub unsafe fn cuGraphExecHostNodeSetParams(
     // SAFETY: the caller's promise.
     let params = unsafe { Params::host(params) };
     let encode = |exec, node, params, w: &mut Vec<u8>| GraphExecHostNodeSetParams { exec, node, params }.encode(w);
-    set(GraphExecHostNodeSetParams::OP, (exec, node), params, encode, Awaited::Nothing)
+    set(GraphExecHostNodeSetParams::OP, (exec, node), params, encode, Awaited::FirstRefusal(0))
 }
 
 /// # Safety
@@ -485,6 +510,20 @@ pub unsafe fn cuGraphExecBatchMemOpNodeSetParams(
     set(GraphExecBatchMemOpNodeSetParams::OP, (exec, node), params, encode, Awaited::Refusal)
 }
 
+/// As CUDA's `cuGraphNodeSetEnabled`.
+pub unsafe fn cuGraphNodeSetEnabled(exec: CUgraphExec, node: CUgraphNode, is_enabled: u32) -> CUresult {
+    let answer = (|| {
+        let s = session()?;
+        let (exec, node) = (exec_name(exec)?, node_name(node)?);
+        let q = GraphNodeSetEnabled { exec: Existing(exec), node: Existing(node), is_enabled: is_enabled != 0 };
+        let decode = |r: &mut Reader<'_>| Ok(GraphNodeSetEnabledReply::decode(r)?.copies);
+        let copies = call(GraphNodeSetEnabled::OP, |w| q.encode(w), decode)?;
+        note_copies(s, exec, &copies);
+        Ok(())
+    })();
+    code(answer)
+}
+
 /// # Safety
 /// As CUDA's `cuGraphExecNodeSetParams`.
 pub unsafe fn cuGraphExecNodeSetParams(
@@ -499,10 +538,11 @@ pub unsafe fn cuGraphExecNodeSetParams(
     let params = unsafe { Params::any(raw, &mut packed) };
     let decode: DecodeCopies =
         |r| GraphExecNodeSetParamsReply::decode(r)?.copies.ok_or(Fault("no word of an executable graph's copies"));
-    let awaited = match raw.type_ {
-        CU_GRAPH_NODE_TYPE_MEMCPY | CU_GRAPH_NODE_TYPE_GRAPH => Awaited::Copies(decode),
-        CU_GRAPH_NODE_TYPE_BATCH_MEM_OP => Awaited::Refusal,
-        _ => Awaited::Nothing,
+    let awaited = match params.as_ref().map(|params| &params.node) {
+        Ok(NodeParams::Kernel(kernel)) => refusal_of(kernel),
+        Ok(NodeParams::Host(_)) => Awaited::FirstRefusal(0),
+        _ if matches!(raw.type_, CU_GRAPH_NODE_TYPE_MEMCPY | CU_GRAPH_NODE_TYPE_GRAPH) => Awaited::Copies(decode),
+        _ => Awaited::Refusal,
     };
     let encode = |exec, node, params, w: &mut Vec<u8>| GraphExecNodeSetParams { exec, node, params }.encode(w);
     set(GraphExecNodeSetParams::OP, (exec, node), params, encode, awaited)

@@ -88,6 +88,14 @@ pub unsafe fn cuGraphCreate(out: *mut CUgraph, flags: u32) -> CUresult {
     code
 }
 
+/// A new node of no kernel is told so; one that is to become that is told that its parameters are wrong (an H200).
+fn has_function(p: Option<&CUDA_KERNEL_NODE_PARAMS>) -> Result<(), CUresult> {
+    match p.is_some_and(|p| p.func.is_null() && p.kern.is_null()) {
+        true => Err(CUDA_ERROR_INVALID_HANDLE),
+        false => Ok(()),
+    }
+}
+
 /// # Safety
 /// As CUDA's `cuGraphAddKernelNode_v2`.
 pub unsafe fn cuGraphAddKernelNode_v2(
@@ -101,7 +109,8 @@ pub unsafe fn cuGraphAddKernelNode_v2(
     let mut packed = Vec::new();
     // SAFETY: the caller's promise.
     code(unsafe {
-        Params::kernel(params, &mut packed).and_then(|p| {
+        let named = has_function(params.as_ref());
+        named.and_then(|()| Params::kernel(params, &mut packed)).and_then(|p| {
             let ask = |place, params| {
                 let q = GraphAddKernelNode { place, params };
                 call(GraphAddKernelNode::OP, |w| q.encode(w), |_| Ok(()))
@@ -272,6 +281,11 @@ pub unsafe fn cuGraphAddNode_v2(
     let answer = (|| {
         // SAFETY: the caller's promise.
         let params = unsafe { params.as_mut() }.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        // SAFETY: as above, and this part of the union is a kernel's.
+        has_function((params.type_ == CU_GRAPH_NODE_TYPE_KERNEL).then(|| unsafe {
+            let kernel = &raw const params.__bindgen_anon_1.kernel;
+            &*kernel.cast::<CUDA_KERNEL_NODE_PARAMS>()
+        }))?;
         // SAFETY: as above.
         let told = unsafe { Params::any(params, &mut packed) }?;
         let ask = |place, params| {

@@ -2,7 +2,7 @@
 
 // UNSAFETY: frees tickets that the driver was given.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::c_void;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -75,17 +75,25 @@ impl Inside {
 /// Host memory of one executable graph.
 #[derive(Default)]
 pub struct Copies {
-    /// By the node of the graph it was made from; what lies in a child graph counts for the child's node.
-    pub by_node: HashMap<usize, Vec<HostCopy>>,
+    /// By the node of the graph it was made from; what lies in a child graph counts for the child's node. Each with the
+    /// node that copies.
+    pub by_node: HashMap<usize, Vec<(usize, HostCopy)>>,
+    /// Nodes that do nothing at present.
+    pub disabled: HashSet<usize>,
     /// Ranges that the client set aside for parameters of the executable graph itself.
     pub staging: Vec<u64>,
 }
 
 impl Copies {
+    /// Those that a launch makes.
+    pub fn made(&self) -> impl Iterator<Item = &HostCopy> {
+        self.by_node.values().flatten().filter(|(node, _)| !self.disabled.contains(node)).map(|(_, copy)| copy)
+    }
+
     /// As the client is told.
     pub fn told(&self) -> HostCopies {
         // A graph with more copies than a reply holds gets the first ones: 8,192 buffers in host memory.
-        let all = self.by_node.values().flatten().take(HostCopies::MAX).cloned().collect();
+        let all = self.made().take(HostCopies::MAX).cloned().collect();
         List::of(all).expect("no more than there is room for")
     }
 }

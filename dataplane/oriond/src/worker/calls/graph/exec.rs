@@ -21,7 +21,7 @@ use orion_wire::message::graph_exec::{
     GraphExecDestroy, GraphExecHostNodeSetParams, GraphExecKernelNodeSetParams, GraphExecMemcpyNodeSetParams,
     GraphExecMemcpyNodeSetParamsReply, GraphExecNodeSetParams, GraphExecNodeSetParamsReply, GraphExecUpdate,
     GraphExecUpdateReply, GraphInstantiateWithFlags, GraphInstantiateWithFlagsReply, GraphInstantiateWithParams,
-    GraphInstantiateWithParamsReply, GraphLaunch, HostCopies, HostCopy,
+    GraphInstantiateWithParamsReply, GraphLaunch, GraphNodeSetEnabled, GraphNodeSetEnabledReply, HostCopies, HostCopy,
 };
 use orion_wire::message::graph_node::NodeParams;
 use orion_wire::record::{Header, HeapRange};
@@ -54,7 +54,7 @@ fn copies_of(s: &Session, graph: CUgraph, some_set_aside: bool) -> Copies {
     copies
 }
 
-fn find(s: &Session, node: CUgraphNode, found: &mut Vec<HostCopy>) {
+fn find(s: &Session, node: CUgraphNode, found: &mut Vec<(usize, HostCopy)>) {
     let mut kind = CU_GRAPH_NODE_TYPE_EMPTY;
     // SAFETY: a node of this session and a valid out pointer.
     if unsafe { s.driver.cuGraphNodeGetType(node, &mut kind) } != CUDA_SUCCESS {
@@ -66,7 +66,7 @@ fn find(s: &Session, node: CUgraphNode, found: &mut Vec<HostCopy>) {
             let mut c: CUDA_MEMCPY3D = unsafe { std::mem::zeroed() };
             // SAFETY: a node of this session and a valid out pointer.
             if unsafe { s.driver.cuGraphMemcpyNodeGetParams(node, &mut c) } == CUDA_SUCCESS {
-                find_in_copy(s, &c, found);
+                find_in_copy(s, node, &c, found);
             }
         }
         CU_GRAPH_NODE_TYPE_MEMSET => {
@@ -77,7 +77,8 @@ fn find(s: &Session, node: CUgraphNode, found: &mut Vec<HostCopy>) {
                 let row = m.width.saturating_mul(m.elementSize as usize);
                 let bytes = m.height.saturating_sub(1).saturating_mul(m.pitch).saturating_add(row);
                 if let Some(range) = shared(s, m.dst, bytes as u64) {
-                    found.push(HostCopy { range, to_host: true, has_gaps: m.height > 1 && m.pitch != row });
+                    let has_gaps = m.height > 1 && m.pitch != row;
+                    found.push((node as usize, HostCopy { range, to_host: true, has_gaps }));
                 }
             }
         }
@@ -97,21 +98,22 @@ fn find(s: &Session, node: CUgraphNode, found: &mut Vec<HostCopy>) {
     }
 }
 
-fn find_in_graph(s: &Session, graph: CUgraph, found: &mut Vec<HostCopy>) {
+fn find_in_graph(s: &Session, graph: CUgraph, found: &mut Vec<(usize, HostCopy)>) {
     for node in nodes_of(s.driver, graph) {
         find(s, node, found);
     }
 }
 
-fn find_in_copy(s: &Session, c: &CUDA_MEMCPY3D, found: &mut Vec<HostCopy>) {
+fn find_in_copy(s: &Session, node: CUgraphNode, c: &CUDA_MEMCPY3D, found: &mut Vec<(usize, HostCopy)>) {
     if let Some(range) = Side::source(c).shared(s, c) {
-        found.push(HostCopy { range, to_host: false, has_gaps: false });
+        found.push((node as usize, HostCopy { range, to_host: false, has_gaps: false }));
     }
     if let Some(range) = Side::destination(c).shared(s, c) {
         let or = |value, otherwise| if value == 0 { otherwise } else { value };
         let between_rows = c.Height > 1 && or(c.dstPitch, c.WidthInBytes) != c.WidthInBytes;
         let between_slices = c.Depth > 1 && or(c.dstHeight, c.Height) != c.Height;
-        found.push(HostCopy { range, to_host: true, has_gaps: between_rows || between_slices });
+        let has_gaps = between_rows || between_slices;
+        found.push((node as usize, HostCopy { range, to_host: true, has_gaps }));
     }
 }
 
@@ -284,7 +286,7 @@ fn set(
     }
     let mut found = Vec::new();
     match (params.copy(), params.child()) {
-        (Some(c), _) => find_in_copy(s, c, &mut found),
+        (Some(c), _) => find_in_copy(s, node, c, &mut found),
         // Posted, the client knows that nothing it has to bring over changes; what the graph writes to host memory is
         // found here all the same.
         (_, Some(child)) if header.sequence != 0 || s.pages.must_bring() => find_in_graph(s, child, &mut found),
@@ -385,6 +387,22 @@ handlers! {
         Ok(code)
     }
 
+    fn cuGraphNodeSetEnabled(s, r, reply) {
+        let q = GraphNodeSetEnabled::decode(r)?;
+        let (exec, node) = (exec(s, q.exec)?, node(s, q.node)?);
+        // SAFETY: handles of this session.
+        let code = unsafe { s.driver.cuGraphNodeSetEnabled(exec, node, q.is_enabled.into()) };
+        if code == CUDA_SUCCESS {
+            let copies = s.graph_nodes.copies.entry(exec as usize).or_default();
+            match q.is_enabled {
+                true => copies.disabled.remove(&(node as usize)),
+                false => copies.disabled.insert(node as usize),
+            };
+            GraphNodeSetEnabledReply { copies: copies.told() }.encode(reply);
+        }
+        Ok(code)
+    }
+
     fn cuGraphExecUpdate_v2(s, r, reply) {
         let q = GraphExecUpdate::decode(r)?;
         let (exec, graph) = (exec(s, q.exec)?, graph(s, q.graph)?);
@@ -459,7 +477,7 @@ pub fn cuGraphLaunch(s: &mut Session, header: &Header, mut r: Reader<'_>, _reply
             .get(&(exec as usize))
             .filter(|copies| s.pages.must_bring() && !copies.by_node.is_empty());
         let written = copies.map(|copies| {
-            let to_host = copies.by_node.values().flatten().filter(|c| c.to_host);
+            let to_host = copies.made().filter(|c| c.to_host);
             to_host.map(|c| c.range).collect::<Vec<HeapRange>>()
         });
         let has_copies = written.is_some();

@@ -13,7 +13,7 @@ pub use exec::{
     cuGraphExecBatchMemOpNodeSetParams, cuGraphExecChildGraphNodeSetParams, cuGraphExecDestroy,
     cuGraphExecHostNodeSetParams, cuGraphExecKernelNodeSetParams_v2, cuGraphExecMemcpyNodeSetParams,
     cuGraphExecNodeSetParams, cuGraphExecUpdate_v2, cuGraphInstantiateWithFlags, cuGraphInstantiateWithParams,
-    cuGraphLaunch,
+    cuGraphLaunch, cuGraphNodeSetEnabled,
 };
 pub use node_params::{
     cuGraphBatchMemOpNodeGetParams, cuGraphBatchMemOpNodeSetParams, cuGraphEventRecordNodeGetEvent,
