@@ -164,9 +164,10 @@ class Wider(Program):
                 # Of another context's module.
                 function = self.there[3]
             width = self.random.choice((1, 1, 1, 0, 2000)) if function and self.random.random() < 0.2 else 1
-            node = KernelNode(function, 1, 1, 1, width, 1, 1, 0, ctypes.addressof(pointers), None, None, None)
+            tall = 65536 if function and self.random.random() < 0.03 else 1
+            node = KernelNode(function, 1, tall, 1, width, 1, 1, 0, ctypes.addressof(pointers), None, None, None)
             which = "none" if not function else "own" if function == self.kernels["add"] else "second's"
-            return node, f"{at},{value},{width},{which}"
+            return node, f"{at},{value},{width},{tall},{which}"
         if kind == "Memset":
             at, width = self.word_of_own(), self.random.choice((1, 2, 4, 4, 3))
             count = self.random.choice((0, 1, 16, (OWN_BYTES - at) // 4, 1 << 40))

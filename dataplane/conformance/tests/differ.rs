@@ -13,7 +13,7 @@ fn random_programs_answer_the_same_alone_and_through_orion() {
 
 #[test]
 fn random_programs_with_graphs_textures_and_two_devices_do_so_too() {
-    compares("differ.py", &["--wide", "--known", "--seeds", "30", "--steps", "400"]);
+    compares_with(2, "differ.py", &["--wide", "--known", "--seeds", "30", "--steps", "400"]);
 }
 
 /// A GPU's queue and no more, and the calls of other threads are made meanwhile.
@@ -44,15 +44,19 @@ fn functions_that_are_given_nothing_or_little_answer_as_an_h200_does() {
 }
 
 fn compares(script: &str, options: &[&str]) {
+    compares_with(1, script, options);
+}
+
+fn compares_with(devices: u32, script: &str, options: &[&str]) {
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let folder = std::env::temp_dir().join(format!("orion-{script}-{}", std::process::id()));
+    let folder = std::env::temp_dir().join(format!("orion-{script}-{devices}-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a new folder");
     let alone = orion::built().join("liborion_soft.so");
     std::os::unix::fs::symlink(alone, folder.join("libcuda.so.1")).expect("a link in a new folder");
     let output = Command::new("python3")
         .arg(repository.join("perf/suite").join(script))
         .args(options)
-        .env("ORION_SOFT_DEVICES", "2")
+        .env("ORION_SOFT_DEVICES", devices.to_string())
         .args(["--orion-args=--software-gpu", "--native-lib"])
         .arg(&folder)
         .arg("--orion-run")

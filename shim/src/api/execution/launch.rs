@@ -33,7 +33,7 @@ fn any_device() -> u32 {
 }
 
 #[derive(Clone, Copy)]
-pub(super) struct Geometry {
+pub struct Geometry {
     pub grid: [u32; 3],
     pub block: [u32; 3],
     pub shared_bytes: u32,

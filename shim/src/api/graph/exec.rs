@@ -22,6 +22,7 @@ use orion_wire::message::graph_node::{KernelNode, NodeParams};
 use orion_wire::{Fault, Reader};
 
 use crate::answer::code;
+use crate::api::execution::Geometry;
 use crate::api::graph::params::{Params, kernel_v2};
 use crate::memory::graph_launches::{bring_in, note_copies};
 use crate::memory::in_step;
@@ -409,14 +410,12 @@ fn set<N>(
     code(answer)
 }
 
-/// Blocks that are within a function's limits the driver takes of every function that it takes.
+/// What is within a function's limits the driver takes of every function that it takes.
 fn refusal_of(node: &KernelNode<'_>) -> Awaited {
     let word = if node.function.0 == 0 { node.kernel.0 } else { node.function.0 };
-    let [x, y, z] = node.geometry.block.map(u64::from);
-    let fits = |device| {
-        let limits = function(word as *const c_void).ok()?.limits(device)?;
-        Some(limits.allow(x.saturating_mul(y).saturating_mul(z), node.geometry.shared_bytes))
-    };
+    let (grid, block, shared_bytes) = (node.geometry.grid, node.geometry.block, node.geometry.shared_bytes);
+    let fits =
+        |device| Geometry { grid, block, shared_bytes }.check(function(word as *const c_void).ok()?, device).ok();
     match context::current_device().and_then(fits) {
         Some(true) => Awaited::FirstRefusal(word),
         _ => Awaited::Refusal,
