@@ -76,10 +76,12 @@ fn cuMemcpy2DUnaligned_v2(pCopy: *const CUDA_MEMCPY2D);
 #[per_thread(ptsz)]
 fn cuMemcpy2DAsync_v2(pCopy: *const CUDA_MEMCPY2D, hStream: CUstream);
 
-/// As `cuMemcpyPeerAsync` in the default stream.
-#[client]
+/// As `cuMemcpyPeerAsync`, and in order with all work of the three contexts.
+#[by_hand(0x0401, client)]
 #[since(4000)]
 #[per_thread(ptds)]
+#[at(dstDevice, ByteCount)]
+#[at(srcDevice, ByteCount)]
 fn cuMemcpyPeer(
     dstDevice: CUdeviceptr,
     dstContext: CUcontext,

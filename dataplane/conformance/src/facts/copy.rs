@@ -42,6 +42,7 @@ facts! { copy:
         two_dimensional_between_pinned_memory_of_the_devices_names_is_in_order,
         three_dimensional_slices,
         peer_copies_within_a_device,
+        a_peer_copy_is_in_order_with_the_work_of_both_contexts,
         sixteen_mebibytes_come_back,
         one_number_comes_back_again_and_again,
         one_number_comes_back_behind_kernels,
@@ -656,6 +657,28 @@ fn peer_copies_within_a_device(cu: &'static Cuda) -> Verdict {
     ok!(cu.cuMemcpyPeerAsync(to + 4, context, from + 4, context, 4, null_mut()));
     same!(cu.download::<u32>(to, 2)?, [5, 6]);
     cu.free(from)?;
+    cu.free(to)
+}
+
+/// Not with what is in the default stream alone: what it copies is queued in another context, and changed there
+/// afterwards.
+fn a_peer_copy_is_in_order_with_the_work_of_both_contexts(cu: &'static Cuda) -> Verdict {
+    let (context, to, mut other) = (cu.context()?, cu.words(&[0])?, null_mut());
+    ok!(cu.cuCtxCreate_v2(&mut other, 0, 0));
+    let (stream, from) = (cu.blocking_stream()?, cu.words(&[1])?);
+    let gate = cu.gate(stream)?;
+    ok!(cu.cuMemsetD32Async(from, 5, 1, stream));
+    ok!(cu.cuCtxSetCurrent(context));
+    ok!(cu.cuMemcpyPeer(to, context, from, other, 4));
+    ok!(cu.cuCtxSetCurrent(other));
+    ok!(cu.cuMemsetD32Async(from, 9, 1, stream));
+    gate.open();
+    ok!(cu.cuCtxSynchronize());
+    same!(cu.word(from)?, 9);
+    ok!(cu.cuCtxSetCurrent(context));
+    same!(cu.word(to)?, 5);
+    ok!(cu.cuCtxDestroy_v2(other));
+    ok!(cu.cuCtxSetCurrent(context));
     cu.free(to)
 }
 

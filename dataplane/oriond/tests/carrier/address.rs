@@ -158,6 +158,8 @@ crate::on_each_carrier! {
             let q = calls::cuMemcpyDtoDAsync_v2 { dstDevice, srcDevice, ByteCount, hStream };
             i.refused(&name("a copy on the device"), calls::cuMemcpyDtoDAsync_v2::OP, &body(&q));
             let (dstContext, srcContext) = (context, context);
+            let q = calls::cuMemcpyPeer { dstDevice, dstContext, srcDevice, srcContext, ByteCount };
+            i.refused(&name("a copy of peers"), calls::cuMemcpyPeer::OP, &body(&q));
             let q = calls::cuMemcpyPeerAsync { dstDevice, dstContext, srcDevice, srcContext, ByteCount, hStream };
             i.refused(&name("a later copy of peers"), calls::cuMemcpyPeerAsync::OP, &body(&q));
             for kind in [CU_MEMORYTYPE_UNIFIED, CU_MEMORYTYPE_DEVICE] {

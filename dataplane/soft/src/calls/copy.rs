@@ -3,11 +3,13 @@
 // UNSAFETY: C entry points.
 
 use std::ffi::c_void;
+use std::sync::Arc;
 
 use orion_cuda::sys::*;
 
 use crate::api::{R, Raw, api, get, list};
 use crate::array::ARRAYS;
+use crate::context::Context;
 use crate::copy::Copy3D;
 use crate::graph::Work;
 use crate::{context, enqueue, stream, vram};
@@ -74,6 +76,16 @@ fn array_at(h: CUarray, offset: usize, bytes: usize) -> R<u64> {
     }
 }
 
+/// Copies inside device memory do not wait, which only a query of the default stream could show.
+fn copy_inside(c: &Arc<Context>, dst: CUdeviceptr, src: CUdeviceptr, n: usize) -> R {
+    let copy = Copy3D::flat(dst, DEVICE, src, DEVICE, n);
+    copy.check()?;
+    match vram::is_hosts(dst) || vram::is_hosts(src) {
+        true => enqueue::run_now(&c.legacy_stream()?, Work::Copy(copy)),
+        false => enqueue::enqueue(&c.legacy_stream()?, Work::Copy(copy)).map(drop),
+    }
+}
+
 api! {
     fn cuMemcpy(dst: CUdeviceptr, src: CUdeviceptr, n: usize) {
         copy_now(Copy3D::flat(dst, UNIFIED, src, UNIFIED, n))
@@ -88,14 +100,7 @@ api! {
         copy_now(Copy3D::flat(dst as u64, HOST, src, DEVICE, n))
     }
     fn cuMemcpyDtoD_v2(dst: CUdeviceptr, src: CUdeviceptr, n: usize) {
-        let c = context::current()?;
-        let copy = Copy3D::flat(dst, DEVICE, src, DEVICE, n);
-        copy.check()?;
-        if vram::is_hosts(dst) || vram::is_hosts(src) {
-            return enqueue::run_now(&c.legacy_stream()?, Work::Copy(copy));
-        }
-        // Copies inside device memory do not wait, which only a query of the default stream could show.
-        enqueue::enqueue(&c.legacy_stream()?, Work::Copy(copy)).map(drop)
+        copy_inside(&context::current()?, dst, src, n)
     }
     fn cuMemcpyHtoDAsync_v2(dst: CUdeviceptr, src: *const c_void, n: usize, h: CUstream) {
         copy_async(Copy3D::flat(dst, DEVICE, src as u64, HOST, n), h)
@@ -107,9 +112,21 @@ api! {
         copy_async(Copy3D::flat(dst, DEVICE, src, DEVICE, n), h)
     }
     fn cuMemcpyPeer(dst: CUdeviceptr, to: CUcontext, src: CUdeviceptr, from: CUcontext, n: usize) {
-        context::from_handle(to)?;
-        context::from_handle(from)?;
-        copy_now(Copy3D::flat(dst, DEVICE, src, DEVICE, n))
+        let here = context::current()?;
+        let mut others = vec![context::from_handle(to)?, context::from_handle(from)?];
+        others.retain(|other| other.id != here.id);
+        // All that is queued in either context comes before it, and all that will be behind it.
+        let before = others.iter().map(|other| other.legacy_stream()?.submit(Vec::new(), Box::new(|_| ())));
+        let before = before.collect::<R<Vec<_>>>()?;
+        if !before.is_empty() {
+            here.legacy_stream()?.submit(before, Box::new(|_| ()))?;
+        }
+        copy_inside(&here, dst, src, n)?;
+        for other in others {
+            let copied = here.legacy_stream()?.submit(Vec::new(), Box::new(|_| ()))?;
+            other.legacy_stream()?.submit(vec![copied], Box::new(|_| ()))?;
+        }
+        Ok(())
     }
     fn cuMemcpyPeerAsync(
         dst: CUdeviceptr,

@@ -15,7 +15,7 @@ pub struct Op {
 }
 
 /// Changes with every row, and what it says of the other side.
-pub const ROWS_HASH: u64 = super::format::with(0x8a32cbe9f6a1e883);
+pub const ROWS_HASH: u64 = super::format::with(0x7cc9efefa639af92);
 
 pub const CU_DEVICE_GET_HOST_ATOMIC_CAPABILITIES: u16 = 0x0100;
 pub const CU_DEVICE_GET_P2P_ATOMIC_CAPABILITIES: u16 = 0x0101;
@@ -78,6 +78,7 @@ pub const CU_IPC_GET_MEM_HANDLE: u16 = 0x038e;
 pub const CU_IPC_OPEN_MEM_HANDLE_V2: u16 = 0x038f;
 pub const CU_IPC_CLOSE_MEM_HANDLE: u16 = 0x0390;
 pub const CU_MEMCPY_DTO_D_ASYNC_V2: u16 = 0x0400;
+pub const CU_MEMCPY_PEER: u16 = 0x0401;
 pub const CU_MEMCPY_PEER_ASYNC: u16 = 0x0402;
 pub const CU_MEMCPY_DTO_A_V2: u16 = 0x0403;
 pub const CU_MEMCPY_ATO_D_V2: u16 = 0x0404;
@@ -355,6 +356,7 @@ pub static OPS: &[Op] = &[
     Op { id: CU_IPC_OPEN_MEM_HANDLE_V2, name: "cuIpcOpenMemHandle_v2", posted: false, needs_context: true },
     Op { id: CU_IPC_CLOSE_MEM_HANDLE, name: "cuIpcCloseMemHandle", posted: false, needs_context: true },
     Op { id: CU_MEMCPY_DTO_D_ASYNC_V2, name: "cuMemcpyDtoDAsync_v2", posted: false, needs_context: true },
+    Op { id: CU_MEMCPY_PEER, name: "cuMemcpyPeer", posted: false, needs_context: true },
     Op { id: CU_MEMCPY_PEER_ASYNC, name: "cuMemcpyPeerAsync", posted: false, needs_context: true },
     Op { id: CU_MEMCPY_DTO_A_V2, name: "cuMemcpyDtoA_v2", posted: false, needs_context: true },
     Op { id: CU_MEMCPY_ATO_D_V2, name: "cuMemcpyAtoD_v2", posted: false, needs_context: true },

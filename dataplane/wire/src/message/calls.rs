@@ -138,6 +138,14 @@ messages! {
         hStream: u64 as Shape::Existing(Kind::Stream),
     }
 
+    command cuMemcpyPeer(ops::CU_MEMCPY_PEER) {
+        dstDevice: ClaimedDevice,
+        dstContext: u64 as Shape::Existing(Kind::Context),
+        srcDevice: ClaimedDevice,
+        srcContext: u64 as Shape::Existing(Kind::Context),
+        ByteCount: usize,
+    }
+
     command cuMemcpyPeerAsync(ops::CU_MEMCPY_PEER_ASYNC) {
         dstDevice: ClaimedDevice,
         dstContext: u64 as Shape::Existing(Kind::Context),

@@ -20,6 +20,11 @@ fn is_of(address: CUdeviceptr, bytes: usize, context: CUcontext) -> bool {
     })
 }
 
+/// Whether the driver takes a copy between these addresses.
+fn is_known(to: (CUdeviceptr, CUcontext), from: (CUdeviceptr, CUcontext), bytes: usize) -> bool {
+    bytes != 0 && is_of(to.0, bytes, to.1) && is_of(from.0, bytes, from.1)
+}
+
 /// # Safety
 /// As CUDA's `cuMemcpyPeer`.
 pub unsafe fn cuMemcpyPeer(
@@ -30,8 +35,17 @@ pub unsafe fn cuMemcpyPeer(
     from_context: CUcontext,
     bytes: usize,
 ) -> CUresult {
-    // SAFETY: the caller's promise.
-    unsafe { cuMemcpyPeerAsync(to, to_context, from, from_context, bytes, d) }
+    in_context_of_copy(d, (to, from), false, || {
+        let q = calls::cuMemcpyPeer {
+            dstDevice: ClaimedDevice::new(to),
+            dstContext: to_context as u64,
+            srcDevice: ClaimedDevice::new(from),
+            srcContext: from_context as u64,
+            ByteCount: bytes,
+        };
+        let known = is_known((to, to_context), (from, from_context), bytes);
+        code(needs_context().and_then(|_| post_or_call(calls::cuMemcpyPeer::OP, known, |w| q.encode(w))))
+    })
 }
 
 /// # Safety
@@ -53,7 +67,7 @@ pub unsafe fn cuMemcpyPeerAsync(
             ByteCount: bytes,
             hStream: stream as u64,
         };
-        let known = bytes != 0 && is_of(to, bytes, to_context) && is_of(from, bytes, from_context);
+        let known = is_known((to, to_context), (from, from_context), bytes);
         code(needs_context().and_then(|_| post_or_call(calls::cuMemcpyPeerAsync::OP, known, |w| q.encode(w))))
     })
 }

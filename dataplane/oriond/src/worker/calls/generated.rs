@@ -97,6 +97,7 @@ pub fn dispatch(s: &mut Session, header: &Header, body: Reader<'_>, reply: &mut 
         ops::CU_IPC_OPEN_MEM_HANDLE_V2 => crate::worker::calls::ipc::cuIpcOpenMemHandle_v2(s, header, body, reply),
         ops::CU_IPC_CLOSE_MEM_HANDLE => crate::worker::calls::ipc::cuIpcCloseMemHandle(s, header, body, reply),
         ops::CU_MEMCPY_DTO_D_ASYNC_V2 => cuMemcpyDtoDAsync_v2(s, header, body, reply),
+        ops::CU_MEMCPY_PEER => cuMemcpyPeer(s, header, body, reply),
         ops::CU_MEMCPY_PEER_ASYNC => cuMemcpyPeerAsync(s, header, body, reply),
         ops::CU_MEMCPY_DTO_A_V2 => cuMemcpyDtoA_v2(s, header, body, reply),
         ops::CU_MEMCPY_ATO_D_V2 => cuMemcpyAtoD_v2(s, header, body, reply),
@@ -608,6 +609,18 @@ fn cuMemcpyDtoDAsync_v2(s: &mut Session, header: &Header, mut body: Reader<'_>, 
     let hStream = s.stream(q.hStream, header.thread)?;
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
     let result = unsafe { s.driver.cuMemcpyDtoDAsync_v2(dstDevice.raw(), srcDevice.raw(), q.ByteCount, hStream) };
+    Ok(Outcome::Done(result))
+}
+
+fn cuMemcpyPeer(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
+    let q = calls::cuMemcpyPeer::decode(&mut body)?;
+    let dstDevice = s.reach(q.dstDevice, q.ByteCount as u64)?;
+    let dstContext: CUcontext = s.handle(Kind::Context, q.dstContext)?.cast();
+    let srcDevice = s.reach(q.srcDevice, q.ByteCount as u64)?;
+    let srcContext: CUcontext = s.handle(Kind::Context, q.srcContext)?.cast();
+    // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
+    let result =
+        unsafe { s.driver.cuMemcpyPeer(dstDevice.raw(), dstContext, srcDevice.raw(), srcContext, q.ByteCount) };
     Ok(Outcome::Done(result))
 }
 

@@ -120,6 +120,7 @@ fn moved_by(op: u16, body: &[u8]) -> u64 {
     }
     let size = match op {
         ops::CU_MEMCPY_DTO_D_ASYNC_V2 => read!(cuMemcpyDtoDAsync_v2, q => q.ByteCount),
+        ops::CU_MEMCPY_PEER => read!(cuMemcpyPeer, q => q.ByteCount),
         ops::CU_MEMCPY_PEER_ASYNC => read!(cuMemcpyPeerAsync, q => q.ByteCount),
         ops::CU_MEMCPY_DTO_A_V2 => read!(cuMemcpyDtoA_v2, q => q.ByteCount),
         ops::CU_MEMCPY_ATO_D_V2 => read!(cuMemcpyAtoD_v2, q => q.ByteCount),
