@@ -74,8 +74,8 @@ pub fn in_context_of_copy(
 /// In a thread without a current context, with that of the stream: of one of the application's own the driver needs no
 /// other.
 pub fn at_home<T>(stream: CUstream, f: impl FnOnce() -> T) -> T {
-    let own = state().streams.table.get(Handle(stream as u64)).filter(|_| (stream as u64) > 2);
-    with_home(own.map_or(0, |own| own.context), f)
+    let own = || state().streams.table.get(Handle(stream as u64)).filter(|_| (stream as u64) > 2);
+    with_home(|| own().map_or(0, |own| own.context), f)
 }
 
 /// Whether a stream is another context's than `ctx`, or than a function of `of_function`'s, which the driver may not

@@ -98,11 +98,14 @@ pub fn synchronize(what: Awaited) -> CUresult {
 /// What the call answers.
 pub fn call_waiting(home: u64, op: u16, encode: impl FnOnce(&mut Vec<u8>)) -> Result<(), CUresult> {
     let s = session()?;
-    with_home(home, || {
-        // What the host wrote to mapped memory may be what the device waits for.
-        crate::memory::in_step::before_launch(s);
-        call_to(s, op, encode, |_| Ok(()))
-    })
+    with_home(
+        || home,
+        || {
+            // What the host wrote to mapped memory may be what the device waits for.
+            crate::memory::in_step::before_launch(s);
+            call_to(s, op, encode, |_| Ok(()))
+        },
+    )
 }
 
 /// Before something is freed that a device may be using: waits until all that was queued before is done, and what it

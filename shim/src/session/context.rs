@@ -56,8 +56,8 @@ pub fn with_current(handle: u64, f: impl FnOnce() -> CUresult) -> CUresult {
 }
 
 /// In a thread without a current context, with `home` as that, if it is one.
-pub fn with_home<T>(home: u64, f: impl FnOnce() -> T) -> T {
-    let home = if context::current() == 0 { lookup(home).ok() } else { None };
+pub fn with_home<T>(home: impl FnOnce() -> u64, f: impl FnOnce() -> T) -> T {
+    let home = if context::current() == 0 { lookup(home()).ok() } else { None };
     home.inspect(|home| push(home));
     let answer = f();
     if home.is_some() {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use orion_wire::record::HeapRange;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::state::graph_copies::Staged;
 use crate::state::lock::{Lock, Rank};
@@ -19,7 +20,7 @@ pub struct HostCopy {
 }
 
 /// Nodes of an executable graph, and functions that the driver has accepted in them.
-type Accepted = HashSet<(u64, u64)>;
+type Accepted = FxHashSet<(u64, u64)>;
 
 pub struct GraphLaunches {
     pub copies: Lock<Option<HashMap<u64, Arc<Vec<HostCopy>>>>>,
@@ -28,7 +29,7 @@ pub struct GraphLaunches {
     /// Executable graphs whose nodes allocate, and whether there are any.
     allocating: Lock<Option<HashSet<u64>>>,
     any_allocating: AtomicBool,
-    accepted: Lock<Option<HashMap<u64, Accepted>>>,
+    accepted: Lock<Option<FxHashMap<u64, Accepted>>>,
     /// Those that have not ended. Host functions of graphs run meanwhile.
     pub under_way: Lock<Vec<Arc<Launch>>>,
     pub any_under_way: AtomicBool,

@@ -222,8 +222,11 @@ impl At {
     /// whoever claims it.
     fn release(&mut self) -> Option<u64> {
         let position = self.passed.saturating_sub(self.carried.saturating_sub(self.taken));
-        let is_worth_it = position >= self.released + Self::STEP_BYTES;
-        is_worth_it.then(|| std::mem::replace(&mut self.released, position)).map(|_| position)
+        if position < self.released + Self::STEP_BYTES {
+            return None;
+        }
+        self.released = position;
+        Some(position)
     }
 }
 

@@ -410,7 +410,8 @@ fn set<N>(
     code(answer)
 }
 
-/// What is within a function's limits the driver takes of every function that it takes.
+/// How a node's other kernel is awaited: where its blocks are within the function's limits, only the function can be
+/// refused.
 fn refusal_of(node: &KernelNode<'_>) -> Awaited {
     let word = if node.function.0 == 0 { node.kernel.0 } else { node.function.0 };
     let (grid, block, shared_bytes) = (node.geometry.grid, node.geometry.block, node.geometry.shared_bytes);

@@ -245,6 +245,8 @@ fn edges_of(s: &Session, graph: CUgraph, nodes: &[CUgraphNode]) -> Option<Vec<(u
 
 fn keep_copies(s: &mut Session, exec: CUgraphExec, copies: Copies) -> HostCopies {
     let told = copies.told();
+    // One that ended with its context may have had this address.
+    s.graph_nodes.copies.remove(&(exec as usize));
     if !copies.by_node.is_empty() {
         s.graph_nodes.copies.insert(exec as usize, copies);
     }
@@ -393,12 +395,14 @@ handlers! {
         // SAFETY: handles of this session.
         let code = unsafe { s.driver.cuGraphNodeSetEnabled(exec, node, q.is_enabled.into()) };
         if code == CUDA_SUCCESS {
-            let copies = s.graph_nodes.copies.entry(exec as usize).or_default();
-            match q.is_enabled {
-                true => copies.disabled.remove(&(node as usize)),
-                false => copies.disabled.insert(node as usize),
-            };
-            GraphNodeSetEnabledReply { copies: copies.told() }.encode(reply);
+            let all = &mut s.graph_nodes.copies;
+            if !q.is_enabled {
+                all.entry(exec as usize).or_default().disabled.insert(node as usize);
+            } else if let Some(copies) = all.get_mut(&(exec as usize)) {
+                copies.disabled.remove(&(node as usize));
+            }
+            let copies = all.get(&(exec as usize)).map(Copies::told).unwrap_or_default();
+            GraphNodeSetEnabledReply { copies }.encode(reply);
         }
         Ok(code)
     }
